@@ -36,16 +36,16 @@ def parse_scalar(word: str) -> Any:
 class _YamlReader:
     "Turns the nodes of a YAML file into values; collects mistakes and the line of each part."
     def __init__(self, name: str, most: int = 10_000):
-        self.name, self.left = name, most
-        self.wrong: list[str] = []
+        self.name, self.nodes_left = name, most
+        self.mistakes: list[str] = []
         self.lines: dict[tuple[Any, ...], int] = {}
 
     def complain(self, node: yaml.Node, what: str) -> None:
-        self.wrong.append(f'{self.name}:{node.start_mark.line + 1}: {what}')
+        self.mistakes.append(f'{self.name}:{node.start_mark.line + 1}: {what}')
 
     def value(self, node: yaml.Node, at: tuple[Any, ...] = ()) -> Any:
-        self.left -= 1
-        if self.left < 0: raise BadConfig(f"{self.name}: the file expands to more than a config can hold")
+        self.nodes_left -= 1
+        if self.nodes_left < 0: raise BadConfig(f"{self.name}: the file expands to more than a config can hold")
         self.lines[at] = node.start_mark.line + 1
         if node.tag.rpartition(':')[2] not in ('str', 'map', 'seq'):
             self.complain(node, f"tags such as {node.tag} are not read")
@@ -84,7 +84,7 @@ def parse_yaml(text: str, name: str = 'config') -> tuple[dict[str, Any], LineNum
     values = reader.value(node)
     if not isinstance(values, dict):
         raise BadConfig(f"{name}: the file must hold sections, such as training:")
-    return values, reader.lines, reader.wrong
+    return values, reader.lines, reader.mistakes
 
 # %% ../nbs/00_start/05_config_file.ipynb #c8ee040d
 @cache

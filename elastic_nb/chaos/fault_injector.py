@@ -49,25 +49,25 @@ class RunObserver:
     "A run seen from outside, through the ledger in its folder `out`, over all its starts."
     def __init__(self, out: str | Path):
         # `last_row_id`: the last row that was read; `name`: the newest start
-        self.out, self.last_row_id, self.name = Path(out), 0, ''
-        self.supervisor: ProcessId = (0, None)
-        self.zygote: ProcessId = (0, None)
-        self.workers: dict[str, ProcessId] = {} # Living workers, by name
+        self.out, self.last_row_id, self.start_name = Path(out), 0, ''
+        self.supervisor_process: ProcessId = (0, None)
+        self.zygote_process: ProcessId = (0, None)
+        self.worker_processes: dict[str, ProcessId] = {} # Living workers, by name
         self.all_processes: set[ProcessId] = set() # All processes that ever belonged to the run
         self.roster: list[str] = [] # Names by rank
         self.steps = 0 # Number of committed steps
         self.first_commit_at: float | None = None # When we saw the first commit (time.monotonic)
         self.last_progress_at = time.monotonic() # Time of the newest commit or start
-        self.fired: list[str] = [] # Faults of the plan that the run itself has carried out
+        self.fired_faults: list[str] = [] # Faults of the plan that the run itself has carried out
         self.held_since: dict[tuple[int, str], float] = {} # (step, phase) -> since when a worker is held
         self.last_error = '' # The last error that the run recorded
 
     def mark_started(self, pid: int) -> None:
         "Records that the run was started or restarted, with this process as its supervisor."
-        self.supervisor, self.zygote, self.workers, self.roster = (pid,
+        self.supervisor_process, self.zygote_process, self.worker_processes, self.roster = (pid,
                                                                    process_start_time(pid)), (0, None), {}, []
         self.last_progress_at = time.monotonic()
-        self.all_processes.add(self.supervisor)
+        self.all_processes.add(self.supervisor_process)
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #24a62d3f
 @patch
@@ -83,7 +83,7 @@ def poll(self: RunObserver) -> list[tuple[Any, ...]]:
     found = [(run, t, kind, worker, step, json.loads(data)) for _, run, t, kind, worker, step, data in rows]
     if rows: self.last_row_id = rows[-1][0]
     for run, t, kind, worker, step, data in found:
-        self.name = run
+        self.start_name = run
         self.apply_row(kind, worker, step, data)
     return found
 
@@ -92,16 +92,16 @@ def apply_row(self: RunObserver, kind: str, worker: str | None, step: int | None
               data: dict[str, Any]) -> None:
     "Applies one row of the ledger."
     if kind == 'spawn':
-        self.workers[worker] = process = data['pid'], process_start_time(data['pid'])
+        self.worker_processes[worker] = process = data['pid'], process_start_time(data['pid'])
         up = parent_pid(data['pid'])
         over = parent_pid(up)   # the parent: the supervisor or its fork server
-        if up and self.supervisor[0] in (over, parent_pid(over)):
-            self.zygote = up, process_start_time(up)
+        if up and self.supervisor_process[0] in (over, parent_pid(over)):
+            self.zygote_process = up, process_start_time(up)
             self.all_processes.add((over, process_start_time(over)))
-        self.all_processes |= {process, self.zygote}
-    elif kind == 'death': self.workers.pop(worker, None)
+        self.all_processes |= {process, self.zygote_process}
+    elif kind == 'death': self.worker_processes.pop(worker, None)
     elif kind == 'generation': self.roster = data['roster']
-    elif kind == 'fault' and data.get('planned'): self.fired.append(data['planned'])
+    elif kind == 'fault' and data.get('planned'): self.fired_faults.append(data['planned'])
     elif kind == 'held':
         step, _, phase = data['planned'].partition('@')[2].partition(':')
         self.held_since.setdefault((int(step), phase), time.monotonic())
@@ -126,7 +126,8 @@ class FaultInjector:
     "Carries out strikes on a run, and undoes those with a duration."
     def __init__(self, run: RunObserver, min_survivors: int = 0, disk: 'FaultyDisk | None' = None,
                  store_proxy: 'FaultyStoreProxy | None' = None):
-        self.observer, self.min_survivors, self.disk, self.store_proxy = run, min_survivors, disk, store_proxy
+        self.observer, self.min_survivors = run, min_survivors
+        self.faulty_disk, self.store_proxy = disk, store_proxy
         self.pending_undos: list[tuple[float, Callable[[], Any]]] = [] # (time, action) of each pending undo
 
     def __enter__(self) -> 'FaultInjector': return self
@@ -145,7 +146,8 @@ class FaultInjector:
 
     def schedule_undo(self, strike: ExternalFault, undo: Callable[[], Any]) -> None:
         "Schedules `undo` for the end of `strike`."
-        if strike.seconds: self.pending_undos.append((time.monotonic() + strike.seconds, undo))
+        if strike.duration_seconds: self.pending_undos.append((time.monotonic() + strike.duration_seconds,
+                                                               undo))
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #5c907b7c
 SIGNALS_BY_FAULT = dict(kill=signal.SIGKILL, hang=signal.SIGSTOP, term=signal.SIGTERM)
@@ -162,7 +164,7 @@ def send_signal(process: ProcessId, number: int) -> bool:
 def record_fault(self: FaultInjector, strike: ExternalFault, text: str, worker: str | None = None) -> None:
     "Writes a row to the run's ledger before the strike; for a worker, also the row that starts its recovery."
     about = dict(worker=worker, step=self.observer.steps)
-    with Ledger(self.observer.out / 'run.db', self.observer.name, create=False) as ledger:
+    with Ledger(self.observer.out / 'run.db', self.observer.start_name, create=False) as ledger:
         ledger.append('strike', **about, strike=str(strike), text=text)
         if worker: ledger.append('fault', **about, phase=None, fault=strike.kind, planned=None)
 
@@ -179,25 +181,25 @@ def signal_target(self: FaultInjector, strike: ExternalFault, process: ProcessId
 
 @patch
 def _supervisor(self: FaultInjector, strike: ExternalFault) -> str:
-    return self.signal_target(strike, self.observer.supervisor,
+    return self.signal_target(strike, self.observer.supervisor_process,
                               f"{SIGNALS_BY_FAULT[strike.kind].name} hits the supervisor")
 
 @patch
 def _all(self: FaultInjector, strike: ExternalFault) -> str:
-    "Signals every process of the run, like Slurm, systemd and a terminal. Raises TargetNotFound."
+    "Signals every process of the run, as Slurm, systemd and a terminal do. Raises TargetNotFound."
     above = {int(p.name): parent_pid(int(p.name)) for p in Path('/proc').glob('[0-9]*')}
     found = [p for p in self.observer.all_processes if is_alive(p)]
     for pid, _ in found: found += [(child, process_start_time(child)) for child, parent in above.items()
                                    if parent == pid and child not in [known for known, _ in found]]
     text = f"{SIGNALS_BY_FAULT[strike.kind].name} hits every process of the run"
-    self.signal_target(strike, self.observer.supervisor, text)
+    self.signal_target(strike, self.observer.supervisor_process, text)
     for process in found:
-        if process != self.observer.supervisor: send_signal(process, SIGNALS_BY_FAULT[strike.kind])
+        if process != self.observer.supervisor_process: send_signal(process, SIGNALS_BY_FAULT[strike.kind])
     return text
 
 @patch
 def _zygote(self: FaultInjector, strike: ExternalFault) -> str:
-    return self.signal_target(strike, self.observer.zygote,
+    return self.signal_target(strike, self.observer.zygote_process,
                               f"{SIGNALS_BY_FAULT[strike.kind].name} hits the zygote")
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #7708dd35
@@ -208,17 +210,18 @@ def resolve_worker(self: FaultInjector, target: str) -> str:
     "Name of the worker that `target` refers to now. Raises TargetNotFound."
     word, _, number = target.partition(' ')
     if word == 'rank': found = self.observer.roster[int(number):int(number) + 1]
-    else: found = [name for name in self.observer.workers if name.split('.')[0] == number]
-    if found and found[0] in self.observer.workers: return found[0]
+    else: found = [name for name in self.observer.worker_processes if name.split('.')[0] == number]
+    if found and found[0] in self.observer.worker_processes: return found[0]
     raise TargetNotFound(f"there is no {target} now")
 
 @patch
 def _worker(self: FaultInjector, strike: ExternalFault) -> str:
-    name, living = self.resolve_worker(strike.target), [p for p in self.observer.workers.values()
+    name, living = self.resolve_worker(strike.target), [p for p in self.observer.worker_processes.values()
                                                         if is_alive(p)]
     if len(living) - 1 < self.min_survivors:
         raise TargetNotFound(f"{len(living)} workers live, and {self.min_survivors} must survive")
-    process, text = self.observer.workers[name], f"{_name(strike.kind)} hits {strike.target} ({name})"
+    process = self.observer.worker_processes[name]
+    text = f"{_name(strike.kind)} hits {strike.target} ({name})"
     if strike.kind == 'term': return self.signal_target(strike, process, text, name)
     if strike.kind == 'starve': return self.starve_worker(strike, process, name)
     try: send_command(self.observer.out, strike.kind, name)
@@ -270,7 +273,7 @@ def starve_worker(self: FaultInjector, strike: ExternalFault, process: ProcessId
     if not is_alive(process): raise TargetNotFound(f"there is no {strike.target} now")
     self.record_fault(strike, f"no more memory for {strike.target} ({name})", name)
     text = trigger_oom_kill(process)
-    with Ledger(self.observer.out / 'run.db', self.observer.name, create=False) as ledger:
+    with Ledger(self.observer.out / 'run.db', self.observer.start_name, create=False) as ledger:
         ledger.append('chaos', worker=name, text=f'{strike}: {text}')
     return text
 
@@ -285,7 +288,7 @@ def newest_checkpoint_file(place: Path) -> Path:
 @patch
 def _checkpoint(self: FaultInjector, strike: ExternalFault) -> str:
     place = self.observer.out / 'checkpoints'
-    path = newest_checkpoint_file(self.disk.host_path(place) if self.disk else place)
+    path = newest_checkpoint_file(self.faulty_disk.host_path(place) if self.faulty_disk else place)
     text = f"one bit of {path.parent.name}/{path.name} is flipped"
     self.record_fault(strike, text)
     with open(path, 'r+b') as f:
@@ -312,33 +315,33 @@ class FaultyDisk:
     "A small disk at the folder `place`, for a run that is started with `command`. Raises BadConfig."
     def __init__(self, place: str | Path, mb: int = 64, own_device: bool = False):
         if why := why_no_disk(): raise BadConfig(f"disk: {why}")
-        self.place, self.group = Path(place).absolute(), None
-        self.place.mkdir(parents=True, exist_ok=True)
+        self.mount_point, self.cgroup_folder = Path(place).absolute(), None
+        self.mount_point.mkdir(parents=True, exist_ok=True)
         script = 'mount -t tmpfs -o "size=$1m" none "$0" && echo up && exec cat'
         if own_device:
             script = ('truncate -s "$1m" "$2" && mkfs.ext4 -q -F "$2" && mount -o loop "$2" "$0" && rm "$2" '
                       '&& echo up && exec cat')
-            self.group = BLKIO / f'elastic-nb-{os.getpid()}-{id(self)}'
-            self.group.mkdir()
-        image = self.place.parent / f'.{self.place.name}.img'
-        command = ['unshare', '--mount', 'sh', '-c', script, str(self.place), str(mb), str(image)]
+            self.cgroup_folder = BLKIO / f'elastic-nb-{os.getpid()}-{id(self)}'
+            self.cgroup_folder.mkdir()
+        image = self.mount_point.parent / f'.{self.mount_point.name}.img'
+        command = ['unshare', '--mount', 'sh', '-c', script, str(self.mount_point), str(mb), str(image)]
         self.mount_process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                               stderr=subprocess.PIPE)
         if self.mount_process.stdout.readline() != b'up\n':
             why = self.mount_process.stderr.read().decode(errors='replace').strip()
             self.__exit__()
-            raise BadConfig(f"disk: cannot mount one at {self.place}: {why}")
+            raise BadConfig(f"disk: cannot mount one at {self.mount_point}: {why}")
 
     def __enter__(self) -> 'FaultyDisk': return self
     def __exit__(self, *error: object) -> None:
         for end in (self.mount_process.stdin, self.mount_process.stdout, self.mount_process.stderr):
             end.close()   # `cat` ends, as it does when this process dies
         self.mount_process.wait(10)
-        if self.group: _remove_group(self.group)
+        if self.cgroup_folder: _remove_group(self.cgroup_folder)
 
     def wrap_command(self, argv: list[str], cwd: str | Path = '.') -> list[str]:
         "The command that starts `argv` where the disk is visible and can be throttled."
-        group = f'echo $$ > {self.group}/cgroup.procs && ' if self.group else ''
+        group = f'echo $$ > {self.cgroup_folder}/cgroup.procs && ' if self.cgroup_folder else ''
         script = f'{group}cd "$0" && exec "$@"'
         return ['nsenter', f'--mount=/proc/{self.mount_process.pid}/ns/mnt', 'sh', '-c', script,
                 os.path.abspath(cwd), *argv]
@@ -349,7 +352,7 @@ class FaultyDisk:
 
     def run_script(self, script: str) -> None:
         "Runs a shell line where the disk is visible; `$0` is its folder. Raises TargetNotFound."
-        done = subprocess.run(self.wrap_command(['sh', '-c', script, str(self.place)], '/'),
+        done = subprocess.run(self.wrap_command(['sh', '-c', script, str(self.mount_point)], '/'),
                               capture_output=True,
                               text=True)
         if done.returncode: raise TargetNotFound(done.stderr.strip())
@@ -360,9 +363,9 @@ SLOW_DISK_IOPS = 10 # Writes per second of a slow disk
 @patch
 def throttle(self: FaultyDisk, writes: int = SLOW_DISK_IOPS) -> None:
     "Limits the disk to `writes` writes per second; 0: no limit. Raises TargetNotFound or OSError."
-    if not self.group: raise TargetNotFound('the disk has no device of its own')
-    device = os.stat(self.host_path(self.place)).st_dev
-    (self.group / WRITE_IOPS_FILE).write_text(f'{os.major(device)}:{os.minor(device)} {writes}')
+    if not self.cgroup_folder: raise TargetNotFound('the disk has no device of its own')
+    device = os.stat(self.host_path(self.mount_point)).st_dev
+    (self.cgroup_folder / WRITE_IOPS_FILE).write_text(f'{os.major(device)}:{os.minor(device)} {writes}')
 
 @patch
 def unthrottle(self: FaultyDisk) -> None: self.throttle(0)
@@ -382,13 +385,13 @@ def why_no_slow_disk() -> str:
 @patch
 def fill(self: FaultyDisk) -> None:
     "Fills the disk completely."
-    with open(self.host_path(self.place) / '.full', 'ab', buffering=0) as f:
+    with open(self.host_path(self.mount_point) / '.full', 'ab', buffering=0) as f:
         for size in (1 << 20, 1 << 12):
             with suppress(OSError):
                 while True: f.write(bytes(size))
 
 @patch
-def free_space(self: FaultyDisk) -> None: (self.host_path(self.place) / '.full').unlink(missing_ok=True)
+def free_space(self: FaultyDisk) -> None: (self.host_path(self.mount_point) / '.full').unlink(missing_ok=True)
 
 @patch
 def make_read_only(self: FaultyDisk) -> None:
@@ -400,8 +403,8 @@ def make_writable(self: FaultyDisk) -> None: self.run_script('umount -l "$0"')
 
 @patch
 def _disk(self: FaultInjector, strike: ExternalFault) -> str:
-    if not self.disk: raise TargetNotFound('the run has no disk of its own')
-    disk = self.disk
+    if not self.faulty_disk: raise TargetNotFound('the run has no disk of its own')
+    disk = self.faulty_disk
     text, do, undo = dict(fill=('full', disk.fill, disk.free_space),
                           freeze=('read-only', disk.make_read_only, disk.make_writable),
                           slow=('slow', disk.throttle, disk.unthrottle))[strike.kind]

@@ -46,7 +46,7 @@ from ..train.run import ElasticRun
 def run_agent(config: str, out: str, folder: str, how: str) -> None:
     "Entry point of an agent's process; `how`: JSON with further arguments for `run_elastic`."
     die_with_parent()
-    os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'FATAL')   # losing a node is not an error here
+    os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'FATAL')   # here, losing a node is not an error
     asked = json.loads(how)
     if clock := asked.pop('clock', ''): skew_clock(clock)
     try: run_recipe(read_config(config), out, folder, tell=lambda event: None, **asked)
@@ -77,22 +77,24 @@ class MultiNodeRun:
         out: str | Path, # Folder to create
         folder: str | Path = '.', # Folder of the module of `model.entry`
         nodes: int = 3,
-        patience: float = 60., # Seconds without a new step until the run counts as dead
+        patience: float = 60., # Seconds without a new step, after which the run counts as dead
         link: LinkProfile | None = None, # Link between the last machine and the others
     ):
-        self.config, self.plan, self.out, self.module_folder = (
+        self.config, self.fault_plan, self.out, self.module_folder = (
             config, plan, Path(out).absolute(), folder)
-        self.nodes, self.patience, self.link = nodes, patience, link
-        self.tun: TapLink | None = None # The link, while it runs
-        self.traffic: dict[str, int] = {} # Traffic over the link
+        self.node_count, self.stall_limit_s, self.link_profile = nodes, patience, link
+        self.tap_link: TapLink | None = None # The link, while it runs
+        self.link_traffic: dict[str, int] = {} # Traffic over the link
         self.observers = [RunObserver(self.out / f'node-{k}') for k in range(nodes)]
-        self.pending, self.dead = list(plan.strikes), set() # Strikes still to come; agents that were killed
-        self.holds = self.out / 'holds' # Folder in which files end holds
+        self.pending_faults = list(plan.strikes)
+        self.killed_agents = set()
+        self.holds_folder = self.out / 'holds' # Folder in which files end holds
         self.agents: list[HostCommand] = [] # The agents' processes
-        self.foreign: list[HostCommand] = [] # Machines with another run's config
-        self.foreign_count = sum(s.kind == 'foreign' for s in plan.strikes) # How many such machines will join
-        self.failure = '' # Why the job is dead
-        self.orphans: list[int] = []
+        self.foreign_agents: list[HostCommand] = [] # Machines with another run's config
+        # How many such machines will join
+        self.expected_foreign_agents = sum(s.kind == 'foreign' for s in plan.strikes)
+        self.failure_reason = '' # Why the job is dead
+        self.orphan_pids: list[int] = []
 
     @property
     def steps(self) -> int: return self.observers[0].steps
@@ -101,29 +103,30 @@ class MultiNodeRun:
 @patch
 def start(self: MultiNodeRun, hosts: LoopbackNetwork, etcd: EtcdCluster | None) -> None:
     "Starts all agents, host 0's first."
-    self.holds.mkdir(parents=True)
-    waits = [Fault(0, step, 'forward', 'hold') for step in range(1, self.nodes)]
-    waits += [Fault(0, s.step, s.phase, 'hold') for s in self.pending if s.phase]
+    self.holds_folder.mkdir(parents=True)
+    waits = [Fault(0, step, 'forward', 'hold') for step in range(1, self.node_count)]
+    waits += [Fault(0, s.step, s.phase, 'hold') for s in self.pending_faults if s.phase]
     asked = self.config.update(workers=1, spares=0, faults=[str(f) for f in waits], enabled=True,
                                stall=3 * HOLD_LIMIT_S)   # a held worker makes no progress
     (self.out / 'config.yaml').write_text(to_yaml(asked, '# '), encoding='utf-8')
-    here = '127.0.0.1' if self.tun else hosts[0].address   # no port is in use there yet
+    here = '127.0.0.1' if self.tap_link else hosts[0].address   # no port is in use there yet
     with socket.create_server((here, 0)) as s: port = s.getsockname()[1]
-    if self.tun: self.tun.route_to((hosts[0].address, port), 'store')
-    about = dict(nnodes=f'1:{self.nodes + self.foreign_count}', rdzv_id=self.out.name,
+    if self.tap_link: self.tap_link.route_to((hosts[0].address, port), 'store')
+    about = dict(nnodes=f'1:{self.node_count + self.expected_foreign_agents}', rdzv_id=self.out.name,
                  rdzv_endpoint=f'{hosts[0].address}:{port}')
     if etcd: about |= dict(rdzv_backend='etcd-v3', rdzv_endpoint=etcd.url)
-    for k in range(self.nodes):
+    for k in range(self.node_count):
         self.agents.append(self.start_agent(hosts, k, self.out / 'config.yaml', about))
         self.observers[k].last_progress_at = time.monotonic()
-        if k == 0: self.wait_until(lambda: self.observers[0].workers)
-    for step in range(1, self.nodes):   # machines that arrive together may still join one by one
-        self.wait_until(partial(self.is_gathered, step == self.nodes - 1), step)
-        if self.failure: return
+        if k == 0: self.wait_until(lambda: self.observers[0].worker_processes)
+    for step in range(1, self.node_count):   # machines that arrive together may still join one by one
+        self.wait_until(partial(self.is_gathered, step == self.node_count - 1), step)
+        if self.failure_reason: return
         if step == 1:
-            with Ledger(self.observers[0].out / 'run.db', self.observers[0].name, create=False) as ledger:
-                record_plan(ledger, self.plan)
-        (self.holds / f'{step}-forward').touch()
+            with Ledger(self.observers[0].out / 'run.db', self.observers[0].start_name,
+                        create=False) as ledger:
+                record_plan(ledger, self.fault_plan)
+        (self.holds_folder / f'{step}-forward').touch()
 
 @patch
 def start_agent(self: MultiNodeRun, hosts: LoopbackNetwork, k: int, config: Path,
@@ -132,16 +135,17 @@ def start_agent(self: MultiNodeRun, hosts: LoopbackNetwork, k: int, config: Path
     place, self.about = self.out / f'node-{k}', about
     place.mkdir()
     mine = dict(local_addr=hosts[k].address)
-    if any(s.kind == 'skew' for s in self.plan.strikes): mine['clock'] = str(self.holds / f'clock-{k}')
+    if any(s.kind == 'skew'
+           for s in self.fault_plan.strikes): mine['clock'] = str(self.holds_folder / f'clock-{k}')
     how = json.dumps(about | mine)
     return hosts[k].start(sys.executable, '-c', AGENT_PROGRAM, config, place,
-                          Path(self.module_folder).absolute(), how, env={HOLD_ENV: str(self.holds)})
+                          Path(self.module_folder).absolute(), how, env={HOLD_ENV: str(self.holds_folder)})
 
 @patch
 def is_gathered(self: MultiNodeRun, all_in: bool) -> bool:
     "Whether all machines have a slot; without `all_in`: whether all have at least found the run."
     rosters = [w.roster for w in self.observers]
-    return len(rosters[0]) == self.nodes or not all_in and all('0.0' in roster for roster in rosters)
+    return len(rosters[0]) == self.node_count or not all_in and all('0.0' in roster for roster in rosters)
 
 @patch
 def wait_until(self: MultiNodeRun, done: Callable[[], Any], step: int = 1,
@@ -152,8 +156,8 @@ def wait_until(self: MultiNodeRun, done: Callable[[], Any], step: int = 1,
         for watched in self.observers: watched.poll()
         if self.observers[0].held_since:
             end = min(end, self.observers[0].held_since.get((step, 'forward'), end) + limit)
-        if time.monotonic() > end: self.failure = 'not all machines joined in time'
-        if self.failure: return
+        if time.monotonic() > end: self.failure_reason = 'not all machines joined in time'
+        if self.failure_reason: return
         time.sleep(.02)
 
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #57108539
@@ -173,7 +177,7 @@ def inject(self: MultiNodeRun, s: ExternalFault, hosts: LoopbackNetwork, etcd: E
     if s.kind == 'skew':
         off = CLOCK_SKEW_S if k % 2 else -CLOCK_SKEW_S
         striker.record_fault(s, f'the wall clock of machine {k} is {off:+g} s off')
-        (self.holds / f'clock-{k}').write_text(f'{off}')
+        (self.holds_folder / f'clock-{k}').write_text(f'{off}')
         return
     if s.kind == 'foreign':
         striker.record_fault(s, f'machine {k} comes, and would train another run')
@@ -183,7 +187,7 @@ def inject(self: MultiNodeRun, s: ExternalFault, hosts: LoopbackNetwork, etcd: E
         hosts[k].freeze()
         return striker.schedule_undo(s, hosts[k].resume)
     hosts[k].kill()
-    self.dead.add(k)
+    self.killed_agents.add(k)
 
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #6d35cad0
 @patch
@@ -191,19 +195,19 @@ def start_foreign(self: MultiNodeRun, k: int, hosts: LoopbackNetwork) -> None:
     "Starts machine `k` with a different learning rate in its config."
     other = self.config.update(workers=1, spares=0, lr=2 * self.config.checked().training.lr)
     (self.out / 'foreign.yaml').write_text(to_yaml(other, '# '), encoding='utf-8')
-    self.foreign.append(self.start_agent(hosts, k, self.out / 'foreign.yaml', self.about))
+    self.foreign_agents.append(self.start_agent(hosts, k, self.out / 'foreign.yaml', self.about))
 
 @patch
 def check_foreign(self: MultiNodeRun) -> str:
     "What was wrong in the handling of machines with another config; '' if nothing."
-    for command in self.foreign:
+    for command in self.foreign_agents:
         last = command.output().strip()[-300:]
         if command.code is None: return 'a machine that would train another run was not refused'
         if 'RunRefused' not in last: return f'a machine that would train another run ended so: {last}'
     rosters = [e.data['roster'] for events in events_by_start(self.observers[0].out) for e in events
                if e.kind == 'generation']
     inside = {node_of(w) for roster in rosters for w in roster}
-    return 'it was in the world' if self.foreign and max(inside) >= self.nodes else ''
+    return 'it was in the world' if self.foreign_agents and max(inside) >= self.node_count else ''
 
 @patch
 def tick(self: MultiNodeRun, hosts: LoopbackNetwork, etcd: EtcdCluster | None,
@@ -211,17 +215,18 @@ def tick(self: MultiNodeRun, hosts: LoopbackNetwork, etcd: EtcdCluster | None,
     "Polls, strikes, and checks progress; returns True when the run is over."
     for watched in self.observers: watched.poll()
     now = time.monotonic()
-    for s in [s for s in self.pending if self.observers[0].is_due(s, now)]:
+    for s in [s for s in self.pending_faults if self.observers[0].is_due(s, now)]:
         self.inject(s, hosts, etcd, striker)
-        self.pending.remove(s)
-        if s.phase: (self.holds / f'{s.step}-{s.phase}').touch()
+        self.pending_faults.remove(s)
+        if s.phase: (self.holds_folder / f'{s.step}-{s.phase}').touch()
     striker.undo_expired(time.monotonic())
-    codes = {k: c.code for k, c in enumerate(self.agents) if k not in self.dead}
+    codes = {k: c.code for k, c in enumerate(self.agents) if k not in self.killed_agents}
     for k, code in codes.items():
-        if code: self.failure = f'machine {k} ended with {code}: {self.agents[k].output().strip()[-300:]}'
+        if code:
+            self.failure_reason = f'machine {k} ended with {code}: {self.agents[k].output().strip()[-300:]}'
     silent = time.monotonic() - self.observers[0].last_progress_at
-    if silent > self.patience: self.failure = f'no new step for {silent:.0f} s'
-    return bool(self.failure) or all(code == 0 for code in codes.values())
+    if silent > self.stall_limit_s: self.failure_reason = f'no new step for {silent:.0f} s'
+    return bool(self.failure_reason) or all(code == 0 for code in codes.values())
 
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #1b8ce0a5
 @patch
@@ -229,36 +234,37 @@ def run_to_end(self: MultiNodeRun, etcd_members: int = 0, tick: float = .02) -> 
     "Runs to the end."
     with ExitStack() as stack:
         etcd = stack.enter_context(EtcdCluster(etcd_members)) if etcd_members else None
-        network = NamespaceNetwork if self.link else LoopbackNetwork
-        hosts = stack.enter_context(network(self.nodes + self.foreign_count))
-        self.tun = stack.enter_context(TapLink(hosts, self.nodes - 1, self.link)) if self.link else None
+        network = NamespaceNetwork if self.link_profile else LoopbackNetwork
+        hosts = stack.enter_context(network(self.node_count + self.expected_foreign_agents))
+        self.tap_link = stack.enter_context(TapLink(hosts, self.node_count - 1,
+                                                    self.link_profile)) if self.link_profile else None
         self.out.mkdir(parents=True)
         self.start(hosts, etcd)
         with FaultInjector(self.observers[0]) as striker:
-            while not self.failure and not self.tick(hosts, etcd, striker): time.sleep(tick)
+            while not self.failure_reason and not self.tick(hosts, etcd, striker): time.sleep(tick)
         for watched in self.observers: watched.poll()
         end = time.monotonic() + 10
-        while (left := self.living_processes()) and not self.failure and time.monotonic() < end:
+        while (left := self.living_processes()) and not self.failure_reason and time.monotonic() < end:
             time.sleep(.02)
-        self.orphans = [] if self.failure else left
-        if self.tun: self.traffic = self.tun.traffic()
-        self.failure = self.failure or self.check_foreign()
+        self.orphan_pids = [] if self.failure_reason else left
+        if self.tap_link: self.link_traffic = self.tap_link.traffic()
+        self.failure_reason = self.failure_reason or self.check_foreign()
 
 @patch
 def living_processes(self: MultiNodeRun) -> list[int]:
     "Processes of the run that are alive; none on hosts whose pid namespace ends their processes."
-    if self.tun: return []
+    if self.tap_link: return []
     return [pid for watched in self.observers for pid, since in watched.all_processes
             if is_alive((pid, since))]
 
 @patch
 def result(self: MultiNodeRun, alone: ElasticRun) -> dict[str, Any]:
     "The result, compared with the undisturbed run, in the format of `run_chaos`."
-    told = events_by_start(self.observers[0].out) if self.observers[0].name else []
-    strikes, dead, seen = fault_impacts(told), self.failure, {}
+    told = events_by_start(self.observers[0].out) if self.observers[0].start_name else []
+    strikes, dead, seen = fault_impacts(told), self.failure_reason, {}
     if not dead:
         try: seen = {k: summarize_starts(self.out / f'node-{k}', self.module_folder)
-                     for k in range(self.nodes) if k not in self.dead}
+                     for k in range(self.node_count) if k not in self.killed_agents}
         except ValueError as e: dead = f'a machine contradicts itself: {e}'
     shas = {r['sha256'] for r in seen.values()}
     one = dict(sha256=None, steps=0, steps_wanted=None) | seen.get(0, {})
@@ -267,8 +273,8 @@ def result(self: MultiNodeRun, alone: ElasticRun) -> dict[str, Any]:
     pauses = [s['pause_s'] for s in strikes if s['pause_s'] is not None]
     return one | dict(identical=shas == {alone.sha256}, sha256=next(iter(shas)) if len(shas) == 1 else None,
                       sha256_undisturbed=alone.sha256, strikes=strikes, rto_s=max(pauses, default=None),
-                      not_fired=[*map(str, self.pending)], plan=self.plan.to_dict(), dead=dead,
-                      orphans=len(self.orphans), starts=1)
+                      not_fired=[*map(str, self.pending_faults)], plan=self.fault_plan.to_dict(), dead=dead,
+                      orphans=len(self.orphan_pids), starts=1)
 
 def run_multi_node(config: Config, plan: FaultPlan, out: str | Path, alone: ElasticRun,
                    folder: str | Path = '.',
@@ -277,7 +283,7 @@ def run_multi_node(config: Config, plan: FaultPlan, out: str | Path, alone: Elas
     trial = MultiNodeRun(config, plan, out, folder, nodes)
     trial.run_to_end(etcd_members)
     result = trial.result(alone)
-    why = list_failures(result, threshold, result['dead'], trial.orphans)
+    why = list_failures(result, threshold, result['dead'], trial.orphan_pids)
     return result | dict(passed=not why, failures=why, rto_threshold_s=threshold)
 
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #230cc70e
@@ -306,14 +312,14 @@ def run_over_link(config: Config, link: LinkProfile, out: str | Path, folder: st
     ready = tokenize_datasets(config.update(workers=1, spares=0), out / 'data')
     alone = run_undisturbed(ready.update(workers=2), out / 'undisturbed', folder)
     kinds = {k: v for k, v in link.overrides.items() if k == 'store'}
-    # traffic without a known port is gradients
+    # traffic without a known port counts as gradients
     over = replace(profile_for(link, 'gradient'), overrides=kinds)
     trial = MultiNodeRun(ready, FaultPlan(()), out / 'disturbed', folder, 2, 2 * threshold, over)
     trial.run_to_end()
     result = trial.result(alone)
-    why = list_failures(result, threshold, result['dead'], trial.orphans)
+    why = list_failures(result, threshold, result['dead'], trial.orphan_pids)
     # the run may never have started
-    told = events_by_start(trial.observers[0].out) if trial.observers[0].name else []
+    told = events_by_start(trial.observers[0].out) if trial.observers[0].start_name else []
     over_it, here = map(median_step_seconds, (told, [alone.events]))
-    about = dict(name=link.name, step_s=over_it, step_s_undisturbed=here, **trial.traffic)
+    about = dict(name=link.name, step_s=over_it, step_s_undisturbed=here, **trial.link_traffic)
     return result | dict(passed=not why, failures=why, rto_threshold_s=threshold, link=about)

@@ -62,23 +62,24 @@ class LocalClockStateHolder(torch_rendezvous._BackendRendezvousStateHolder):
                  clock: Callable[[], float] = time.monotonic):
         super().__init__(backend, settings, cache)
         self.clock = clock # Seconds
-        self.seen: dict[Any, tuple[Any, float]] = {} # Value and arrival by node; None: last call
-        self.shown: dict[Any, tuple[Any, Any]] = {} # By node: local time, and time as written
+        # Node -> value and its arrival; None: the last call
+        self.arrival_times: dict[Any, tuple[Any, float]] = {}
+        self.local_times: dict[Any, tuple[Any, Any]] = {} # Node -> local time, and time as written
 
     def age(self, key: Any, value: Any) -> timedelta:
         "Returns how long `value` has been the written value of `key`."
-        if self.seen.get(key, (None,))[0] != value: self.seen[key] = value, self.clock()
-        return timedelta(seconds=self.clock() - self.seen[key][1])
+        if self.arrival_times.get(key, (None,))[0] != value: self.arrival_times[key] = value, self.clock()
+        return timedelta(seconds=self.clock() - self.arrival_times[key][1])
 
     def to_local_time(self, key: Any, value: Any, ends: timedelta = timedelta()) -> Any:
         "Returns the time of `value` on this node's clock, plus `ends`."
         own = torch_rendezvous.datetime.now(timezone.utc) - self.age(key, value) + ends
-        self.shown[key] = own, value
+        self.local_times[key] = own, value
         return own
 
     def to_written_time(self, key: Any, own: Any) -> Any:
         "Returns the value to write for `key`: another node's time exactly as that node wrote it."
-        known = self.shown.get(key)
+        known = self.local_times.get(key)
         return known[1] if known and known[0] == own else own
 
     def sync(self) -> bool | None:
@@ -109,28 +110,28 @@ def with_local_clock(handler: Any) -> Any:
 @dataclass(frozen=True)
 class RendezvousConfig:
     "The rendezvous settings of a run, in torchrun's terms."
-    least: int = 1 # Minimum number of nodes to train
-    most: int = 1 # Maximum number of nodes that train; the rest are spares
+    min_nodes: int = 1 # Minimum number of nodes to train
+    max_nodes: int = 1 # Maximum number of nodes that train; the rest are spares
     backend: str = 'c10d' # Name of a rendezvous backend that PyTorch supports
     endpoint: str = '' # Address of its store, host:port
     run_id: str = 'none' # Id that is the same for all nodes of a run
     host: str = '127.0.0.1' # Address of this node for the other nodes
-    is_host: bool | None = None # Whether this node hosts the c10d store; None: PyTorch decides
-    conf: dict[str, str] = field(default_factory=dict) # More backend options
-    patience: float = 600. # Seconds to wait for enough nodes
-    folder: str = '' # Folder of this node's checkpoints
-    remark: str = '' # Remark to print at the start
+    hosts_store: bool | None = None # Whether this node hosts the c10d store; None: PyTorch decides
+    backend_options: dict[str, str] = field(default_factory=dict) # More backend options
+    join_timeout_s: float = 600. # Seconds to wait for enough nodes
+    checkpoint_folder: str = '' # Folder of this node's checkpoints
+    start_remark: str = '' # A remark that is printed at the start
 
 RDZV_DEFAULTS = dict(last_call_timeout=1, keep_alive_interval=1, keep_alive_max_attempt=3, close_timeout=5)
 STORE_READ_TIMEOUT_S = 10 # Seconds until a request to an unresponsive store fails
 
 def make_torch_handler(m: RendezvousConfig) -> Any:
     "Returns PyTorch's handler. Raises BadConfig for an unknown backend, or RendezvousError."
-    more: dict[str, Any] = dict(RDZV_DEFAULTS, join_timeout=int(m.patience))
+    more: dict[str, Any] = dict(RDZV_DEFAULTS, join_timeout=int(m.join_timeout_s))
     if m.backend == 'c10d': more['read_timeout'] = STORE_READ_TIMEOUT_S
-    if m.backend == 'c10d' and m.is_host is not None: more['is_host'] = m.is_host
-    about = m.backend, m.endpoint, m.run_id, m.least, m.most, m.host
-    try: params = RendezvousParameters(*about, **more | m.conf)
+    if m.backend == 'c10d' and m.hosts_store is not None: more['is_host'] = m.hosts_store
+    about = m.backend, m.endpoint, m.run_id, m.min_nodes, m.max_nodes, m.host
+    try: params = RendezvousParameters(*about, **more | m.backend_options)
     except ValueError as e: raise BadConfig(str(e)) from None
     return with_local_clock(get_rendezvous_handler(params))
 
@@ -139,7 +140,7 @@ class NodeConnection:
     "A connection to another node; one thread reads it, any thread may write."
     def __init__(self, sock: socket.socket, node: int = -1):
         self.sock, self.node, self.lines, self.lock = sock, node, JsonLineReader(sock), threading.Lock()
-        self.heard = time.monotonic() # Time of the last message
+        self.last_message_at = time.monotonic() # Time of the last message
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, message: dict[str, Any]) -> None:
@@ -153,22 +154,22 @@ class NodeConnection:
 # %% ../../nbs/06_elastic/17_agent.ipynb #367a6e40
 PING_INTERVAL_S = .25 # Seconds between two pings
 MIN_LINE_TIMEOUT_S = 2. # Minimum seconds of silence until a connection counts as closed
-LINE_TIMEOUT_FACTOR = 4 # The same limit in units of `elastic.silence`; the longer one applies
+LINE_TIMEOUT_FACTOR = 4 # The same limit in units of `elastic.silence`; the longer limit applies
 MAX_FIRST_LINE = 65536 # Maximum bytes of a first line
 
 class NodeTransport:
     "A node's connections and store requests, each with a thread; puts everything received into `inbox`."
     def __init__(self, host: str, quiet: float = MIN_LINE_TIMEOUT_S):
-        self.host, self.quiet, self.token = host, quiet, secrets.token_hex(16)
+        self.host, self.line_timeout_s, self.token = host, quiet, secrets.token_hex(16)
         self.server = socket.create_server((host, 0), family=address_family(host))
         self.port = self.server.getsockname()[1]
         self.inbox: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
-        self.bell, self._rope = socket.socketpair() # Readable when the inbox is not empty
-        for end in (self.bell, self._rope): end.setblocking(False)
+        self.wake_socket, self._rope = socket.socketpair() # Readable when the inbox is not empty
+        for end in (self.wake_socket, self._rope): end.setblocking(False)
         self.lines: dict[int, NodeConnection] = {} # Connections by node
-        self.jobs: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
-        self.over = False
-        self.slept = time.monotonic()
+        self.request_queue: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
+        self.is_closed = False
+        self.last_checked_at = time.monotonic()
         for run in (self._accept, self._ping, self._clerk): threading.Thread(target=run, daemon=True).start()
 
     def put(self, *item: Any) -> None:
@@ -177,7 +178,7 @@ class NodeTransport:
 
     def drain(self) -> list[tuple[Any, ...]]:
         "Returns all received messages. Never blocks."
-        with suppress(OSError): self.bell.recv(4096)
+        with suppress(OSError): self.wake_socket.recv(4096)
         items = []
         with suppress(Empty):
             while True: items.append(self.inbox.get_nowait())
@@ -186,7 +187,7 @@ class NodeTransport:
 # %% ../../nbs/06_elastic/17_agent.ipynb #361b583f
 @patch
 def _accept(self: NodeTransport) -> None:
-    while not self.over:
+    while not self.is_closed:
         try: sock, _ = self.server.accept()
         except OSError: return
         threading.Thread(target=self._guest, args=(sock,), daemon=True).start()
@@ -211,7 +212,7 @@ def _guest(self: NodeTransport, sock: socket.socket) -> None:
 def _read(self: NodeTransport, line: NodeConnection, said: list[dict[str, Any]]) -> None:
     line.sock.settimeout(None)
     while True:
-        line.heard = time.monotonic()
+        line.last_message_at = time.monotonic()
         for m in said:
             if m['kind'] != 'ping': self.put('message', line, m)
         if line.lines.closed: break
@@ -221,14 +222,14 @@ def _read(self: NodeTransport, line: NodeConnection, said: list[dict[str, Any]])
 
 @patch
 def _ping(self: NodeTransport) -> None:
-    while not self.over:
+    while not self.is_closed:
         time.sleep(PING_INTERVAL_S)
         for line in [*self.lines.values()]: line.send(dict(kind='ping'))
 
 @patch
 def _clerk(self: NodeTransport) -> None:
     "Sends requests to the store, one at a time."
-    while (job := self.jobs.get()) is not None:
+    while (job := self.request_queue.get()) is not None:
         try: self.put('recorded', job())
         except Exception as e: self.put('unreachable', e)
 
@@ -245,7 +246,7 @@ def disconnect(self: NodeTransport, node: int | None = None) -> None:
 def connect(self: NodeTransport, record: ClusterState, hello: dict[str, Any]) -> None:
     "Connects to the leader in a thread, because the leader may be slow or gone."
     def run() -> None:
-        try: sock = socket.create_connection((record.host, record.port), self.quiet, (self.host, 0))
+        try: sock = socket.create_connection((record.host, record.port), self.line_timeout_s, (self.host, 0))
         except OSError: return self.put('failed', record)
         line = NodeConnection(sock, record.leader)
         line.send(hello)
@@ -256,16 +257,17 @@ def connect(self: NodeTransport, record: ClusterState, hello: dict[str, Any]) ->
 @patch
 def silent_connections(self: NodeTransport) -> list[NodeConnection]:
     "Returns connections that were silent for too long; none if this process itself was suspended."
-    now, before = time.monotonic(), self.slept
-    self.slept = now
-    if now - before > self.quiet / 4:
-        for line in self.lines.values(): line.heard = max(line.heard, now - self.quiet / 2)
-    return [line for line in self.lines.values() if now - line.heard > self.quiet]
+    now, before = time.monotonic(), self.last_checked_at
+    self.last_checked_at = now
+    if now - before > self.line_timeout_s / 4:
+        for line in self.lines.values(): line.last_message_at = max(line.last_message_at,
+                                                                    now - self.line_timeout_s / 2)
+    return [line for line in self.lines.values() if now - line.last_message_at > self.line_timeout_s]
 
 @patch
 def close(self: NodeTransport) -> None:
-    self.over = True
-    self.jobs.put(None)
+    self.is_closed = True
+    self.request_queue.put(None)
     self.server.close()
     self.disconnect()
 
@@ -275,29 +277,29 @@ class NodeAgent(SimpleElasticAgent):
     def __init__(self, handler: RendezvousHandler, id: int, workers: int, put: Callable[..., None]):
         super().__init__(WorkerSpec('default', workers, handler, entrypoint='elastic_nb',
                                     monitor_interval=.2))
-        self.handler, self.id, self.put = handler, id, put
-        self.again, self.over, self.ended = threading.Event(), threading.Event(), False
+        self.handler, self.id, self.put_message = handler, id, put
+        self.rejoin_event, self.over_event, self.has_ended = threading.Event(), threading.Event(), False
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         "Meets the other nodes; puts the round and its members into the inbox."
         info = self.handler.next_rendezvous()
-        for key in ('MASTER_ADDR', 'MASTER_PORT'): info.store.set(key, '0')   # newcomers wait for them
-        self.again.clear()
+        for key in ('MASTER_ADDR', 'MASTER_PORT'): info.store.set(key, '0')   # newcomers wait for these keys
+        self.rejoin_event.clear()
         worker_group.group_rank, worker_group.group_world_size = info.rank, info.world_size
         base = base_store(self.handler)
-        self.put('met', *round_members(info.store, base, info.rank, info.world_size, self.id))
+        self.put_message('met', *round_members(info.store, base, info.rank, info.world_size, self.id))
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]: return {}
     def _stop_workers(self, worker_group: WorkerGroup) -> None: "Workers continue, so this does nothing."
     def _restart_workers(self, worker_group: WorkerGroup) -> None: self._initialize_workers(worker_group)
-    def _shutdown(self, *args: Any, **kwargs: Any) -> None: "Does nothing: the supervisor does this."
+    def _shutdown(self, *args: Any, **kwargs: Any) -> None: "Does nothing: the supervisor shuts down."
     def _exit_barrier(self) -> None: "Does nothing: the leader waits for the other nodes."
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        if self.over.is_set():
+        if self.over_event.is_set():
             done = dict.fromkeys(w.global_rank for w in worker_group.workers)
             return RunResult(WorkerState.SUCCEEDED, return_values=done)
-        if self.again.is_set(): self._restart_workers(worker_group)
+        if self.rejoin_event.is_set(): self._restart_workers(worker_group)
         return RunResult(WorkerState.HEALTHY)
 
 def base_store(handler: Any) -> dist.Store:
@@ -319,41 +321,43 @@ def round_members(store: dist.Store, base: dist.Store, rank: int, world: int, id
 class RendezvousClient:
     "Access to the rendezvous: PyTorch's handler, our agent in a thread, and the store of the record."
     def __init__(self, meeting: RendezvousConfig, workers: int, wires: NodeTransport):
-        self.meeting, self.workers, self.wires = meeting, workers, wires
-        if meeting.backend == 'c10d' and meeting.is_host is False: wait_for_port(meeting.endpoint)
+        self.meeting, self.worker_count, self.wires = meeting, workers, wires
+        if meeting.backend == 'c10d' and meeting.hosts_store is False: wait_for_port(meeting.endpoint)
         self.handler = make_torch_handler(meeting)
         base = base_store(self.handler)
-        self.id, self.board = base.add('nodes', 1) - 1, ClusterStateStore(base)
+        self.node_id, self.state_store = base.add('nodes', 1) - 1, ClusterStateStore(base)
         self.agent: NodeAgent | None = None
 
     @property
     def is_waiting_for_place(self) -> bool:
         "Whether this node waits because all places are taken. Makes no store request."
         state = rendezvous_state(self.handler)
-        if state is None or not state.complete or len(state.participants) < self.meeting.most: return False
+        if state is None or not state.complete or len(state.participants) < self.meeting.max_nodes:
+            return False
         return self.handler._this_node in {*state.redundancy_list, *state.wait_list}
 
     def start(self) -> None:
-        agent = NodeAgent(self.handler, self.id, self.workers, self.wires.put)
+        agent = NodeAgent(self.handler, self.node_id, self.worker_count, self.wires.put)
         self.agent = agent
         def run() -> None:
             error = None
             try: agent.run()
             except Exception as e: error = e
-            agent.ended = True
-            if agent is self.agent and (error or not agent.over.is_set()): self.wires.put('apart', error)
+            agent.has_ended = True
+            if agent is self.agent and (error or not agent.over_event.is_set()): self.wires.put('apart',
+                                                                                                error)
         threading.Thread(target=run, daemon=True).start()
 
     def reconnect(self) -> None:
         """Reconnects to the store in the requesting thread. Raises RendezvousError, or OSError
         (ConnectionRefusedError if nothing listens on the store's address)."""
-        if self.meeting.backend == 'c10d':   # PyTorch itself would try for a minute
+        if self.meeting.backend == 'c10d':   # PyTorch itself would keep trying for a minute
             socket.create_connection(parse_host_port(self.meeting.endpoint), 2).close()
         if seat := getattr(self.handler, '_seat', None):   # etcd-v3: a process has one lease
-            if self.agent and not self.agent.ended: return   # the agent replaces a lost lease and meets again
+            if self.agent and not self.agent.has_ended: return   # the agent replaces a lost lease
             seat.close()
         self.handler = make_torch_handler(self.meeting)
-        self.board = ClusterStateStore(base_store(self.handler))
+        self.state_store = ClusterStateStore(base_store(self.handler))
 
 def wait_for_port(endpoint: str, seconds: float = STORE_READ_TIMEOUT_S) -> None:
     "Waits until something listens on `endpoint`. Raises OSError after a timeout."
@@ -375,30 +379,32 @@ def rendezvous_state(handler: RendezvousHandler) -> Any:
 class LocalNodeIO:
     "The I/O of a node: the `NodeIO` of its controller."
     def __init__(self, membership: RendezvousClient, pool: WorkerPool, log: EventBuffer) -> None:
-        self.membership, self.wires, self.pool, self.log = membership, membership.wires, pool, log
+        self.rdzv_client, self.wires, self.pool, self.event_buffer = membership, membership.wires, pool, log
         self.host, self.port, self.token = self.wires.host, self.wires.port, self.wires.token
         self.stores: list[dist.Store] = []
 
-    def read(self) -> None: self.wires.jobs.put(lambda: self.membership.board.read())
+    def read(self) -> None: self.wires.request_queue.put(lambda: self.rdzv_client.state_store.read())
     def compare_and_swap(self, old: ClusterState | None, new: ClusterState) -> None:
-        self.wires.jobs.put(lambda: self.membership.board.compare_and_swap(old, new))
+        self.wires.request_queue.put(lambda: self.rdzv_client.state_store.compare_and_swap(old, new))
     def rejoin_rendezvous(self) -> None:
-        if self.membership.agent: self.membership.agent.again.set()
+        if self.rdzv_client.agent: self.rdzv_client.agent.rejoin_event.set()
     def serve_store(self) -> tuple[dist.Store, tuple[str, int]]:
         store = loopback_store(self.host)
-        self.stores = [store]   # the last one closes: no node uses it
+        self.stores = [store]   # the previous one is closed, because no node uses it
         return store, (self.host, store.port)
     def dial(self, record: ClusterState, hello: dict[str, Any]) -> None: self.wires.connect(record, hello)
     def send(self, node: int, message: dict[str, Any]) -> None: self.wires.send(node, message)
     def disconnect(self, node: int | None = None) -> None: self.wires.disconnect(node)
-    def warn(self, text: str) -> None: self.log.note('node', say=True, text=text)
+    def warn(self, text: str) -> None: self.event_buffer.note('node', say=True, text=text)
     def refuse(self, why: str) -> None: raise RunRefused(why)
     def notify_workers(self, gen: Generation, store: tuple[str, int]) -> None:
-        self.log.note('generation', gen=gen.number, roster=gen.roster, lost=gen.lost, joined=gen.joined,
+        self.event_buffer.note('generation', gen=gen.number, roster=gen.roster, lost=gen.lost,
+                               joined=gen.joined,
                       reason=gen.reason)
         for name in gen.lost:
             node = node_of(name)
-            if node != self.membership.id: self.log.note('death', name, cause=f'node {node} lost')
+            if node != self.rdzv_client.node_id: self.event_buffer.note('death', name,
+                                                                        cause=f'node {node} lost')
         for w in self.pool.workers.values(): w.send(kind='generation', text=gen.encode(), store=store)
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #b4da2252
@@ -406,18 +412,19 @@ class NodeWait:
     "Decides how long this node waits for enough other nodes, and what it reports meanwhile."
     def __init__(self, meeting: RendezvousConfig, now: float) -> None:
         self.meeting = meeting
-        self.since = now # Last time that this node trained or could have been a spare
-        self.told = False # Whether it has reported that it waits
+        self.last_active_at = now # Last time that this node trained or could have been a spare
+        self.has_reported = False # Whether it has reported that it waits
         self.spare = False # Whether it waits while others train and has never trained
 
-    def is_over(self, now: float) -> bool: return now - self.since > self.meeting.patience
+    def is_over(self, now: float) -> bool: return now - self.last_active_at > self.meeting.join_timeout_s
 
     def notice(self, now: float) -> str:
         "Returns a message, once, when there have been too few nodes for some seconds; otherwise ''."
-        m, late = self.meeting, now - self.since >= SLOW_WAIT_S
-        news, self.told = late and not self.told, late
-        who = f"other nodes: {m.least} must meet at {m.endpoint} as {m.run_id!r}"
-        return waiting_message(who, m.patience, time.time() - (now - self.since)) if news else ''
+        m, late = self.meeting, now - self.last_active_at >= SLOW_WAIT_S
+        news, self.has_reported = late and not self.has_reported, late
+        who = f"other nodes: {m.min_nodes} must meet at {m.endpoint} as {m.run_id!r}"
+        return waiting_message(who, m.join_timeout_s,
+                               time.time() - (now - self.last_active_at)) if news else ''
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #26cb4c0d
 STORE_LOSS_LIMIT_S = 20. # Seconds for a c10d store to come back, for example after a cut cable
@@ -429,13 +436,13 @@ class StoreWatch:
     "Tracks whether the rendezvous store answers, and how long to wait if it does not."
     def __init__(self, meeting: RendezvousConfig) -> None:
         self.meeting = meeting
-        self.since = math.inf # Since when it has not answered
-        self.apart = False # Whether the agent lost the store and will meet again when it is back
-        self.closed = False # Whether the rendezvous is closed
+        self.silent_since = math.inf # Since when it has not answered
+        self.is_disconnected = False # Whether the agent lost the store and will meet again when it is back
+        self.rendezvous_closed = False # Whether the rendezvous is closed
 
     def fail(self, error: BaseException, now: float) -> str:
         "Records a failed request; returns a message the first time."
-        first, self.since = self.since == math.inf, min(self.since, now)
+        first, self.silent_since = self.silent_since == math.inf, min(self.silent_since, now)
         text = str(error).split('\n')[0]
         if not first or isinstance(error, LeaseLost): return text if first else ''
         return f'the store of the rendezvous at {self.meeting.endpoint} does not answer: {text}'
@@ -443,7 +450,8 @@ class StoreWatch:
     def is_gone(self, error: BaseException, now: float) -> bool:
         m = self.meeting
         refused = isinstance(error, ConnectionRefusedError) and m.backend == 'c10d'   # its data is lost
-        return refused or now - self.since > (STORE_LOSS_LIMIT_S if m.backend == 'c10d' else m.patience)
+        return refused or now - self.silent_since > (STORE_LOSS_LIMIT_S if m.backend == 'c10d'
+                                                     else m.join_timeout_s)
 
     def explain(self, is_member: bool) -> str:
         "Returns the reason why the run ends on this node."
@@ -459,21 +467,21 @@ class NodeShutdownRequest(ShutdownRequest):
     "A request to this node to leave; the other nodes may stay."
     def __init__(self, grace: float = 30.) -> None:
         super().__init__(grace)
-        self.saving = False # Whether all nodes save and leave
-        self.asked_at = math.inf # When this node was asked to leave
-        self.said_bye = 0. # When it last notified the leader
+        self.all_save = False # Whether all nodes save and leave
+        self.requested_at = math.inf # When this node was asked to leave
+        self.goodbye_sent_at = 0. # When it last notified the leader
 
     def is_overdue(self, now: float) -> bool:
-        if self.is_set(): self.asked_at = min(self.asked_at, now)
+        if self.is_set(): self.requested_at = min(self.requested_at, now)
         return super().is_overdue(now)
 
     def is_settled(self, now: float) -> bool:
         "Whether other nodes that were asked at the same time have reported it."
-        return now > self.asked_at + LEAVE_MERGE_S
+        return now > self.requested_at + LEAVE_MERGE_S
 
     def is_bye_due(self, now: float) -> bool:
-        if now <= self.said_bye + LEAVE_MERGE_S: return False
-        self.said_bye = now
+        if now <= self.goodbye_sent_at + LEAVE_MERGE_S: return False
+        self.goodbye_sent_at = now
         return True
 
     def error(self, text: str) -> BaseException:
@@ -488,26 +496,27 @@ REFUSAL_FILE = '.refused' # A file in the folder of checkpoints
 def write_refusal(meeting: RendezvousConfig) -> None:
     "Notifies this folder's owner that another node of its run was refused the folder."
     said = dict(run_id=meeting.run_id, host=meeting.host)
-    with suppress(OSError): Path(meeting.folder, REFUSAL_FILE).write_text(json.dumps(said))
+    with suppress(OSError): Path(meeting.checkpoint_folder, REFUSAL_FILE).write_text(json.dumps(said))
 
 def read_refusal(m: RendezvousConfig) -> str:
     "Returns a message, once, if another node was refused this node's folder; otherwise ''."
-    note = Path(m.folder, REFUSAL_FILE)
+    note = Path(m.checkpoint_folder, REFUSAL_FILE)
     try: said = json.loads(note.read_text())
     except (OSError, ValueError): return ''   # no refusal, or it is still being written
     note.unlink(missing_ok=True)
     if said['run_id'] != m.run_id: return ''
-    return (f"a node at {said['host']} was given the folder of this one, {m.folder}, and has ended: start it "
+    return (f"a node at {said['host']} was given the folder of this one, {m.checkpoint_folder}, "
+            "and has ended: start it "
             "again with a folder of its own (--out)")
 
 class RefusalNotes:
     "Checks once per second whether another node was refused this node's folder."
-    def __init__(self, meeting: RendezvousConfig) -> None: self.meeting, self.looked = meeting, 0.
+    def __init__(self, meeting: RendezvousConfig) -> None: self.meeting, self.last_checked_at = meeting, 0.
 
     def look(self, now: float) -> str:
         "Returns the message, if there is a note."
-        if not self.meeting.folder or now < self.looked + 1.: return ''
-        self.looked = now
+        if not self.meeting.checkpoint_folder or now < self.last_checked_at + 1.: return ''
+        self.last_checked_at = now
         return read_refusal(self.meeting)
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #8f27eaf7
@@ -527,25 +536,27 @@ class NodeSupervisor(Supervisor):
         super().__init__(*args, silence=silence, grace=grace, has_checkpoints=has_checkpoints, **settings)
         self.meeting = meeting
         self.wires = NodeTransport(meeting.host, max(MIN_LINE_TIMEOUT_S, LINE_TIMEOUT_FACTOR * silence))
-        self.membership = self.join(meeting)
-        self.io = LocalNodeIO(self.membership, self.pool, self.log)
+        self.rdzv_client = self.join(meeting)
+        self.node_io = LocalNodeIO(self.rdzv_client, self.pool, self.event_buffer)
         # has everything that a supervisor needs from a Coordinator
         self.coordinator: NodeController = NodeController(  # type: ignore[assignment]
-            self.membership.id, self.io, meeting.least, has_checkpoints, most=meeting.most)
-        self.slots.first = SLOTS_PER_NODE * self.membership.id
-        self.pool.also = [self.wires.bell]
-        self.store_watch, self.refusals = StoreWatch(meeting), RefusalNotes(meeting)
+            self.rdzv_client.node_id, self.node_io, meeting.min_nodes, has_checkpoints,
+                                                          most=meeting.max_nodes)
+        self.slots.first_slot = SLOTS_PER_NODE * self.rdzv_client.node_id
+        self.pool.extra_sockets = [self.wires.wake_socket]
+        self.store_watch, self.refusal_notes = StoreWatch(meeting), RefusalNotes(meeting)
         self.shutdown_request = NodeShutdownRequest(grace)
-        if meeting.remark: self.io.warn(meeting.remark)
-        if meeting.backend == 'c10d': self.io.warn(LOST_HOST_MESSAGE.format(meeting.endpoint))
+        if meeting.start_remark: self.node_io.warn(meeting.start_remark)
+        if meeting.backend == 'c10d': self.node_io.warn(LOST_HOST_MESSAGE.format(meeting.endpoint))
         self.wait = NodeWait(meeting, time.monotonic())
-        self.membership.start()
+        self.rdzv_client.start()
 
     def join(self, meeting: RendezvousConfig) -> RendezvousClient:
         "Joins the rendezvous; returns its client. Raises RunFailed."
-        try: return RendezvousClient(meeting, self.slots.workers, self.wires)
+        try: return RendezvousClient(meeting, self.slots.world_size, self.wires)
         except (RendezvousError, OSError) as e:
-            why = [explain_missing_store(meeting, e), read_refusal(meeting) if meeting.folder else '']
+            why = [explain_missing_store(meeting, e), read_refusal(meeting) if meeting.checkpoint_folder
+                   else '']
             raise RunFailed('; '.join(filter(None, why))) from None
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #29a98b6e
@@ -557,23 +568,24 @@ def spawn(self: NodeSupervisor, name: str) -> None:
 
 @patch
 def on_ready(self: NodeSupervisor, w: Worker, event: dict[str, Any]) -> None:
-    self.slots.useful = event.get('micro_batches') or math.inf
-    self.progress.renew('ready')
+    self.slots.max_useful_workers = event.get('micro_batches') or math.inf
+    self.progress_monitor.renew('ready')
 
 @patch
 def fence_if_stalled(self: NodeSupervisor) -> None:
     "Fences a stalled worker, but not while this node waits for other nodes."
     node = self.coordinator
-    waits = not node.is_member or node.newest is None or (node.is_leader and node.coordinator.held) \
+    waits = not node.is_member or node.newest_generation is None or (node.is_leader
+                                                                     and node.coordinator.held) \
         or not (node.is_leader or node.link.term is not None)
     now = time.monotonic()
     # a spare waits as long as the run lasts
-    if not waits or self.membership.is_waiting_for_place: self.wait.since = now
+    if not waits or self.rdzv_client.is_waiting_for_place: self.wait.last_active_at = now
     if not waits: return Supervisor.fence_if_stalled(self)
-    self.progress.since = self.clock.now
-    if text := self.wait.notice(now): self.io.warn(text)
+    self.progress_monitor.since = self.clock.now
+    if text := self.wait.notice(now): self.node_io.warn(text)
     if self.wait.is_over(now):
-        patience = f"{self.meeting.patience:.0f} s"
+        patience = f"{self.meeting.join_timeout_s:.0f} s"
         raise self.failures.run_failed(f"{patience} have passed without enough nodes to train")
 
 @patch
@@ -581,10 +593,10 @@ def poll_once(self: NodeSupervisor) -> None:
     Supervisor.poll_once(self)
     for kind, *about in self.wires.drain(): self.news[kind](self, *about)
     for line in self.wires.silent_connections():
-        self.io.warn(f'no message came from node {line.node} for {self.wires.quiet:g} s')
+        self.node_io.warn(f'no message came from node {line.node} for {self.wires.line_timeout_s:g} s')
         line.close()
     self.report_full()
-    if text := self.refusals.look(time.monotonic()): self.io.warn(text)
+    if text := self.refusal_notes.look(time.monotonic()): self.node_io.warn(text)
     self.check_rendezvous_closed()
     self.coordinator.tick()
 
@@ -610,7 +622,8 @@ def handle_node_message(self: NodeSupervisor, line: NodeConnection, m: dict[str,
     if self.wires.lines.get(line.node) is not line: return
     if self.handle_leave_message(line.node, m): return
     self.coordinator.handle_message(line.node, m)
-    if self.shutdown_request.is_set() and not self.shutdown_request.saving and not self.coordinator.is_member:
+    if (self.shutdown_request.is_set() and not self.shutdown_request.all_save
+            and not self.coordinator.is_member):
         raise self.shutdown_request.error(OTHERS_CONTINUE)
 
 @patch
@@ -621,18 +634,19 @@ def handle_disconnected(self: NodeSupervisor, line: NodeConnection) -> None:
 
 @patch
 def handle_rendezvous(self: NodeSupervisor, round: int, ids: list[int]) -> None:
-    self.log.note('node', text=f"round {round}: nodes {', '.join(map(str, ids))}")
-    holder = getattr(self.membership.handler, '_state_holder', None)
-    if self.coordinator.record is None and getattr(holder, '_first', False):   # etcd-v3 remembers
-        self.io.warn(f"a run with the id {self.meeting.run_id!r} has ended here before: this is a new one")
+    self.event_buffer.note('node', text=f"round {round}: nodes {', '.join(map(str, ids))}")
+    holder = getattr(self.rdzv_client.handler, '_state_holder', None)
+    if self.coordinator.record is None and getattr(holder, '_first', False):   # only etcd-v3 remembers this
+        self.node_io.warn(f"a run with the id {self.meeting.run_id!r} has ended here before: this is "
+                          "a new one")
     self.coordinator.handle_rendezvous(round, ids)
 
 @patch
 def handle_cluster_state(self: NodeSupervisor, found: ClusterState | None) -> None:
-    self.store_watch.since = math.inf
-    if self.store_watch.apart:   # the store is back: meet again
-        self.store_watch.apart, self.coordinator.session.meeting = False, True
-        self.membership.start()
+    self.store_watch.silent_since = math.inf
+    if self.store_watch.is_disconnected:   # the store is back, so meet again
+        self.store_watch.is_disconnected, self.coordinator.session.meeting = False, True
+        self.rdzv_client.start()
     before = self.coordinator.record
     self.coordinator.handle_cluster_state(found)
     r = self.coordinator.record
@@ -641,12 +655,13 @@ def handle_cluster_state(self: NodeSupervisor, found: ClusterState | None) -> No
     if r is not before:
         who = ', '.join(map(str, r.nodes))
         same = before is not None and (before.leader, before.nodes) == (r.leader, r.nodes)
-        self.log.note('node', say=not same, text=f"term {r.term}: node {r.leader} leads {who} ({r.why})")
+        self.event_buffer.note('node', say=not same,
+                               text=f"term {r.term}: node {r.leader} leads {who} ({r.why})")
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #846c5842
 def explain_missing_store(m: RendezvousConfig, error: BaseException) -> str:
     "Returns the reason why a starting node does not find the store."
-    if m.backend != 'c10d' or m.is_host:
+    if m.backend != 'c10d' or m.hosts_store:
         return f"the store of the rendezvous at {m.endpoint} cannot be reached: {error}"
     return (f"nothing answers at {m.endpoint}, where the nodes of the run {m.run_id!r} meet: the node that "
             "holds the store has not started yet, or the run has ended")
@@ -656,9 +671,9 @@ def explain_missing_store(m: RendezvousConfig, error: BaseException) -> str:
 def retry_store(self: NodeSupervisor, error: BaseException) -> None:
     "Retries an unresponsive store for a while. Raises RunFailed."
     now = time.monotonic()
-    if text := self.store_watch.fail(error, now): self.io.warn(text)
+    if text := self.store_watch.fail(error, now): self.node_io.warn(text)
     if not self.store_watch.is_gone(error, now): return
-    if self.shutdown_request.saving: raise self.shutdown_request.error(OTHERS_GONE)
+    if self.shutdown_request.all_save: raise self.shutdown_request.error(OTHERS_GONE)
     raise self.failures.run_failed(self.store_watch.explain(self.coordinator.is_member))
 
 @patch
@@ -670,29 +685,31 @@ def handle_unreachable_store(self: NodeSupervisor, error: BaseException) -> None
 @patch
 def reconnect_store(self: NodeSupervisor) -> None:
     "Reconnects to the store and reads its content."
-    membership = self.membership
+    membership = self.rdzv_client
     def run() -> ClusterState | None:
         time.sleep(.3)
         membership.reconnect()
-        return membership.board.read()
-    self.wires.jobs.put(run)
+        return membership.state_store.read()
+    self.wires.request_queue.put(run)
 
 @patch
 def check_rendezvous_closed(self: NodeSupervisor) -> None:
     "Ends if the rendezvous is closed and this node is no longer in the run. Raises RunFailed."
     node = self.coordinator
-    if self.store_watch.closed and not node.is_member and not node.over: self.end_as_outsider()
+    if self.store_watch.rendezvous_closed and not node.is_member and not node.all_finished:
+        self.end_as_outsider()
 
 @patch
 def handle_agent_end(self: NodeSupervisor, error: BaseException | None) -> None:
     "Handles the end of the agent's loop: rendezvous closed or store lost. Raises RunFailed."
     if isinstance(error, RendezvousClosedError) or error is None:
-        self.store_watch.closed = True   # the other nodes have finished; members will be notified soon
+        # the other nodes have finished; members will soon be notified
+        self.store_watch.rendezvous_closed = True
         return self.check_rendezvous_closed()
     self.retry_store(error)
-    self.store_watch.apart = True   # until the store is back
-    if not self.coordinator.question.asking:
-        self.coordinator.question.asking = True
+    self.store_watch.is_disconnected = True   # until the store is back
+    if not self.coordinator.question.in_progress:
+        self.coordinator.question.in_progress = True
         self.reconnect_store()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #c2a4bb93
@@ -707,9 +724,11 @@ NodeSupervisor.news = dict(
 @patch
 def report_full(self: NodeSupervisor) -> None:
     "Reports once that all places are taken."
-    if self.wait.spare or self.coordinator.newest or not self.membership.is_waiting_for_place: return
+    if self.wait.spare or self.coordinator.newest_generation or not self.rdzv_client.is_waiting_for_place:
+        return
     self.wait.spare = True
-    self.io.warn(f"all places are taken (--nnodes {self.meeting.least}:{self.meeting.most}): this node is a "
+    self.node_io.warn(f"all places are taken (--nnodes {self.meeting.min_nodes}:{self.meeting.max_nodes}): "
+                      "this node is a "
               "spare, and waits until one is free")
 
 RUN_ENDED_MESSAGE = 'the run {!r} has ended on the other nodes while {}: the result is there'
@@ -717,15 +736,15 @@ RUN_ENDED_MESSAGE = 'the run {!r} has ended on the other nodes while {}: the res
 @patch
 def end_as_outsider(self: NodeSupervisor) -> None:
     "Handles the end of a run without this node. Raises RunFailed unless the node was an unneeded spare."
-    membership, run_id = self.membership, self.meeting.run_id
+    membership, run_id = self.rdzv_client, self.meeting.run_id
     with suppress(Exception): base_store(membership.handler).add('seen', 1)
-    if self.coordinator.newest: raise RunFailed(RUN_ENDED_MESSAGE.format(run_id,
+    if self.coordinator.newest_generation: raise RunFailed(RUN_ENDED_MESSAGE.format(run_id,
                                                                          'this one was cut off from them'))
     if not self.wait.spare:
         raise RunFailed(f"the rendezvous {run_id!r} is closed: the run with this --rdzv-id has ended; for a "
                         "new one, start the node that holds the store first, or choose another --rdzv-id")
-    self.io.warn("the run has ended: this node was a spare, and was not needed")
-    self.coordinator.over = True
+    self.node_io.warn("the run has ended: this node was a spare, and was not needed")
+    self.coordinator.all_finished = True
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #eebe4633
 HOST_LINGER_S = 3. # Seconds that the store host stays for waiting nodes
@@ -734,7 +753,7 @@ HOST_LINGER_S = 3. # Seconds that the store host stays for waiting nodes
 def close_rendezvous(self: NodeSupervisor) -> None:
     "As the leader, closes the rendezvous to new nodes. Returns after two seconds at most."
     def close() -> None:
-        with suppress(Exception): self.membership.handler.shutdown()
+        with suppress(Exception): self.rdzv_client.handler.shutdown()
     closing = threading.Thread(target=close, daemon=True)
     closing.start()
     closing.join(2.)
@@ -742,9 +761,9 @@ def close_rendezvous(self: NodeSupervisor) -> None:
 @patch
 def linger(self: NodeSupervisor) -> None:
     "As the host of a c10d store, stays until the waiting nodes know that the run is over."
-    handler = self.membership.handler
+    handler = self.rdzv_client.handler
     state = rendezvous_state(handler)
-    if self.meeting.backend != 'c10d' or self.meeting.is_host is False or not state: return
+    if self.meeting.backend != 'c10d' or self.meeting.hosts_store is False or not state: return
     waiting, end = len({*state.redundancy_list, *state.wait_list}), time.monotonic() + HOST_LINGER_S
     with suppress(Exception):
         while base_store(handler).add('seen', 0) < waiting and time.monotonic() < end: time.sleep(.02)
@@ -759,30 +778,30 @@ OTHERS_GONE = ('; the other nodes are gone, and what they have saved is not know
 def save_and_leave(self: NodeSupervisor, now: float) -> None:
     "Handles a signal: leaves if enough nodes stay, otherwise all save. Raises RunFailed, KeyboardInterrupt."
     node, asked = self.coordinator, self.shutdown_request
-    if asked.saving and self.is_stranded: raise asked.error(OTHERS_GONE)
-    if asked.saving or asked.is_overdue(now): return Supervisor.save_and_leave(self, now)
+    if asked.all_save and self.is_stranded: raise asked.error(OTHERS_GONE)
+    if asked.all_save or asked.is_overdue(now): return Supervisor.save_and_leave(self, now)
     if not node.is_member: raise asked.error('')
-    if self.meeting.is_host and len(node.record.nodes) > 1:   # without the store, the run would end
-        node.contacts.leaving |= {*node.record.nodes}
+    if self.meeting.hosts_store and len(node.record.nodes) > 1:   # without the store, the run would end
+        node.contacts.leaving_nodes |= {*node.record.nodes}
     if node.is_leader:
-        node.contacts.leaving.add(node.id)
+        node.contacts.leaving_nodes.add(node.id)
         if not node.can_spare_leaving(): self.order_save_and_leave()
         elif asked.is_settled(now): raise asked.error(OTHERS_CONTINUE)
     elif node.link.term is not None and asked.is_bye_due(now):
-        self.wires.send(node.record.leader, dict(kind='bye', by=asked.by, all=bool(self.meeting.is_host)))
+        self.wires.send(node.record.leader, dict(kind='bye', by=asked.by, all=bool(self.meeting.hosts_store)))
 
 @patch(as_prop=True)
 def is_stranded(self: NodeSupervisor) -> bool:
     "Whether this node is left over from a world that was asked to save and can no longer do so."
     node = self.coordinator
-    return not node.is_member or (node.is_leader and len(node.record.nodes) < self.meeting.least)
+    return not node.is_member or (node.is_leader and len(node.record.nodes) < self.meeting.min_nodes)
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #ef610782
 @patch
 def order_save_and_leave(self: NodeSupervisor) -> None:
     "As the leader, makes all nodes save and leave, because too few would be left."
-    self.shutdown_request.saving = True
-    self.coordinator.contacts.leaving.clear()   # no node is dropped: all end together
+    self.shutdown_request.all_save = True
+    self.coordinator.contacts.leaving_nodes.clear()   # no node is dropped, because all end together
     self.shutdown_request.set()
     self.broadcast(kind='asked', by=self.shutdown_request.by)
 
@@ -800,14 +819,14 @@ def on_saved(self: NodeSupervisor, w: Worker, event: dict[str, Any]) -> None:
 def handle_leave_message(self: NodeSupervisor, node: int, m: dict[str, Any]) -> bool:
     "Handles a message about leaving; returns whether it was one. Raises RunFailed, KeyboardInterrupt."
     kind = m['kind']
-    if kind == 'bye' and self.coordinator.is_leader and not self.shutdown_request.saving:
-        self.coordinator.contacts.leaving.add(node)
+    if kind == 'bye' and self.coordinator.is_leader and not self.shutdown_request.all_save:
+        self.coordinator.contacts.leaving_nodes.add(node)
         if not self.shutdown_request.is_set(): self.shutdown_request.by = m['by']
         if m['all'] or not self.coordinator.can_spare_leaving(): self.order_save_and_leave()
     elif kind == 'asked':
         if not self.shutdown_request.is_set(): self.shutdown_request.by = m['by']
         self.shutdown_request.set()
-        self.shutdown_request.saving = True
+        self.shutdown_request.all_save = True
     elif kind == 'saved':
         if self.coordinator.is_leader: self.broadcast(**m)
         saved = f"the state after {m['step']} steps is on the disk of another node"
@@ -820,20 +839,21 @@ def handle_leave_message(self: NodeSupervisor, node: int, m: dict[str, Any]) -> 
 def stop(self: NodeSupervisor) -> None:
     """Handles the end of training: the leader notifies the other nodes and stays until they have left.
     Raises RunFailed on a node that trained but has no worker that finished."""
-    node, agent = self.coordinator, self.membership.agent
-    if node.newest is None: return self.dismiss_spares()
+    node, agent = self.coordinator, self.rdzv_client.agent
+    if node.newest_generation is None: return self.dismiss_spares()
     if node.is_leader:
         self.close_rendezvous()
         self.broadcast(kind='over')
     Supervisor.stop(self)
-    end = time.monotonic() + self.shutdown_request.grace
+    end = time.monotonic() + self.shutdown_request.grace_s
     while node.is_leader and self.wires.lines and time.monotonic() < end:
         for item in self.wires.drain():
             if item[0] == 'closed': self.wires.lines.pop(item[1].node, None)
         for w in self.pool.poll(.01): self.handle_messages(w)
-    agent.over.set()
+    agent.over_event.set()
     self.linger()
-    if self.faults.last > 0 and not node.final:   # its last worker died too late to be replaced
+    # the last worker died too late to be replaced
+    if self.planned_faults.last > 0 and not node.finish_generations:
         raise RunFailed(RUN_ENDED_MESSAGE.format(self.meeting.run_id, 'no worker of this one was in it'))
 
 @patch
@@ -845,8 +865,8 @@ def dismiss_spares(self: NodeSupervisor) -> None:
 @patch
 def close_transport(self: NodeSupervisor) -> None:
     "Closes all threads and sockets."
-    membership = self.membership
-    membership.agent.over.set()
+    membership = self.rdzv_client
+    membership.agent.over_event.set()
     stop_heartbeats = getattr(membership.handler, '_stop_heartbeats', lambda: None)
     threading.Thread(target=stop_heartbeats, daemon=True).start()   # the call may wait for a lost store
     self.wires.close()
@@ -899,7 +919,7 @@ def parse_rendezvous(nnodes: str, backend: str, endpoint: str, run_id: str, conf
     is_host = None if local_addr is None and not remark else bool(remark) or local_addr == place
     if node_rank is not None: is_host = node_rank == 0
     return RendezvousConfig(int(least), int(most or least), backend, endpoint, run_id, found, is_host,
-                            dict(conf), remark=remark)
+                            dict(conf), start_remark=remark)
 
 def parse_host_port(endpoint: str) -> tuple[str, int]:
     "Returns the host and port in `HOST:PORT`, `[::1]:PORT` or `HOST` (port 0)."

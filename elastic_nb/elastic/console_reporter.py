@@ -26,69 +26,71 @@ class ConsoleReporter:
         say: Callable[[str], None] = fork_safe_tqdm().write, # Receives each sentence
         every: float | None = None, # Seconds between lines on steps if there is no bar; None: no lines
         hears: Callable[[str], bool] = lambda kind: True, # Which kinds of events to report
-        place: str = 'its folder', # Text that says where the checkpoints are
+        place: str = 'its folder', # Text that names the place of the checkpoints
     ):
-        self.bar = fork_safe_tqdm()(total=steps, desc=title, unit='step', disable=None)
-        self.steps, self.say, self.hears, self.place = steps, say, hears, place
-        self.every = every if self.bar.disable else None
-        self.done = 0 # Steps committed so far
-        self.last: float | None = None # When the last step was committed, on the ledger's clock
-        self.since: float | None = None # Start of the current interruption; None while there is progress
-        self.world = self.lost = 0 # World size; number of workers that died
-        self.logged: tuple[float, int] | None = None # Time of the last line on steps, and the step
-        self.batch: tuple[int, int] | None = None # Generation and batch that were last reported
-        self.resumed: int | None = None # Step of the checkpoint that the run began with
-        self.safe = False # Whether a checkpoint is known
-        self.anew: tuple[str, int] = '', 0 # The last reported loss of a state: worker and step
+        self.progress_bar = fork_safe_tqdm()(total=steps, desc=title, unit='step', disable=None)
+        self.steps, self.write_line, self.is_reported, self.checkpoint_place = steps, say, hears, place
+        self.line_interval_s = every if self.progress_bar.disable else None
+        self.steps_done = 0 # Steps committed so far
+        # When the last step was committed, on the ledger's clock
+        self.last_commit_at: float | None = None
+        # Start of the current interruption; None while there is progress
+        self.interrupted_since: float | None = None
+        self.world_size = self.workers_lost = 0 # World size; number of workers that died
+        self.last_line: tuple[float, int] | None = None # Time of the last line on steps, and the step
+        self.last_batch: tuple[int, int] | None = None # Generation and batch that were last reported
+        self.resumed_step: int | None = None # Step of the checkpoint that the run began with
+        self.has_checkpoint = False # Whether a checkpoint is known
+        self.last_state_loss: tuple[str, int] = '', 0 # The last reported loss of a state: worker and step
         self.errors: set[str] = set() # Errors already reported
-        self.short = self.untrained = 0 # Rounds with late replicas; samples that were not counted
-        self.left_out = False # Whether a rule has left a replica out
+        self.short_rounds = self.untrained = 0 # Rounds with late replicas; samples that were not counted
+        self.replica_left_out = False # Whether a rule has left a replica out
 
     def __call__(self, e: dict[str, Any]) -> None:
         "Prints the sentence for one flat event, if there is one."
         about = self.sentences.get(e['kind'], '')
         line = about.format_map(e) if isinstance(about, str) else about(self, e)
-        if line and self.hears(e['kind']): self.say(f"  {strip_errno(line)}")
+        if line and self.is_reported(e['kind']): self.write_line(f"  {strip_errno(line)}")
 
     def close(self) -> None:
-        self.bar.close()
+        self.progress_bar.close()
 
 # %% ../../nbs/06_elastic/10_console_reporter.ipynb #a69e694d
 @patch
 def _ready(self: ConsoleReporter, e: dict[str, Any]) -> None:
-    self.steps = self.bar.total = e.get('steps', self.steps)
+    self.steps = self.progress_bar.total = e.get('steps', self.steps)
 
 @patch
 def _run_end(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
     self.close()
     if not e['ok']: return f"the run failed: {e['error']}"
-    about = [f"late replicas in {self.short} rounds: {self.untrained} samples did not count"]
-    if not self.short: about = []
-    if self.every is None or self.last is None: return '; '.join(about) or None
-    if self.lost: about.insert(0, f"workers lost on the way: {self.lost}")
-    return '; '.join([f"complete: {self.done} steps", *about])
+    about = [f"late replicas in {self.short_rounds} rounds: {self.untrained} samples did not count"]
+    if not self.short_rounds: about = []
+    if self.line_interval_s is None or self.last_commit_at is None: return '; '.join(about) or None
+    if self.workers_lost: about.insert(0, f"workers lost on the way: {self.workers_lost}")
+    return '; '.join([f"complete: {self.steps_done} steps", *about])
 
 @patch
 def _commit(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
-    if e['step'] < self.done: return None   # another worker has reported it, or it is repeated
-    stood_since, self.since = self.since, None
-    self.last, self.done = e['t'], e['step'] + 1
-    self.bar.set_postfix(loss=f"{e['loss']:.3f}", refresh=False)
-    self.bar.update(self.done - self.bar.n)
+    if e['step'] < self.steps_done: return None   # another worker has reported it, or it is repeated
+    stood_since, self.interrupted_since = self.interrupted_since, None
+    self.last_commit_at, self.steps_done = e['t'], e['step'] + 1
+    self.progress_bar.set_postfix(loss=f"{e['loss']:.3f}", refresh=False)
+    self.progress_bar.update(self.steps_done - self.progress_bar.n)
     about = self._progress(e) if stood_since is None else (
         f"step {e['step']} is committed, {e['t'] - stood_since:.3f} s after the last step before the fault")
     return '\n  '.join(filter(None, [self._late(e), about]))
 
 @patch
 def _progress(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
-    "Returns a line in place of the bar, if it is time for one."
-    before = self.logged
-    if self.every is None or before and e['t'] < before[0] + self.every: return None
-    self.logged = e['t'], self.done
-    rate = f", {(self.done - before[1]) / (e['t'] - before[0]):.3g} steps/s" if before else ''
+    "Returns a line to print instead of the bar, if it is time for one."
+    before = self.last_line
+    if self.line_interval_s is None or before and e['t'] < before[0] + self.line_interval_s: return None
+    self.last_line = e['t'], self.steps_done
+    rate = f", {(self.steps_done - before[1]) / (e['t'] - before[0]):.3g} steps/s" if before else ''
     of = f" of {self.steps}" if self.steps else ''
-    world = f", world {self.world}" if self.world else ''
-    return f"step {self.done}{of}: loss {e['loss']:.4f}{world}{rate}"
+    world = f", world {self.world_size}" if self.world_size else ''
+    return f"step {self.steps_done}{of}: loss {e['loss']:.4f}{world}{rate}"
 
 ConsoleReporter.sentences |= dict(ready=ConsoleReporter._ready, commit=ConsoleReporter._commit,
                                   run_end=ConsoleReporter._run_end)
@@ -98,14 +100,14 @@ ConsoleReporter.sentences |= dict(ready=ConsoleReporter._ready, commit=ConsoleRe
 def _late(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
     "Reports what was not counted in a round, but only the first time."
     late, out, about = e.get('late', []), e.get('excluded', []), []
-    self.short += bool(late)
+    self.short_rounds += bool(late)
     self.untrained += e.get('untrained', 0) if late else 0
-    if late and self.short == 1:
+    if late and self.short_rounds == 1:
         about = [f"replica {i} was late, and " + (f"{made} of its inner steps count" if made else
                                                   "nothing of it counts") for i, made, _ in late]
-    if out and not self.left_out:
+    if out and not self.replica_left_out:
         about += [f"the pseudo-gradient of replica {i} is not finite: the rule leaves it out" for i in out]
-        self.left_out = True
+        self.replica_left_out = True
     return f"step {e['step']}: {'; '.join(about)} (more in the ledger)" if about else None
 
 # %% ../../nbs/06_elastic/10_console_reporter.ipynb #8829c2c6
@@ -117,7 +119,7 @@ def in_notebook() -> bool:
 @patch
 def _stands(self: ConsoleReporter) -> None:
     "Starts the clock of an interruption."
-    if self.since is None: self.since = self.last
+    if self.interrupted_since is None: self.interrupted_since = self.last_commit_at
 
 @patch
 def _fault(self: ConsoleReporter, e: dict[str, Any]) -> str:
@@ -142,7 +144,7 @@ def _error(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
 def _death(self: ConsoleReporter, e: dict[str, Any]) -> str:
     if e['cause'] == 'replaced': return f"worker {e['worker']} leaves as a straggler; the others are notified"
     self._stands()
-    self.lost += 1
+    self.workers_lost += 1
     return f"worker {e['worker']} is dead ({e['cause']}); the others are notified"
 
 ConsoleReporter.sentences |= dict(fault=ConsoleReporter._fault, fence=ConsoleReporter._fence,
@@ -159,8 +161,8 @@ ConsoleReporter.sentences |= dict(node=ConsoleReporter._node, reader='worker {wo
 # %% ../../nbs/06_elastic/10_console_reporter.ipynb #64f612f8
 @patch
 def _generation(self: ConsoleReporter, e: dict[str, Any]) -> str:
-    self.world = len(e['roster'])
-    return f"generation {e['gen']} ({e['reason']}): {self.world} workers, {', '.join(e['roster'])}"
+    self.world_size = len(e['roster'])
+    return f"generation {e['gen']} ({e['reason']}): {self.world_size} workers, {', '.join(e['roster'])}"
 
 @patch
 def _entered(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
@@ -175,9 +177,9 @@ ConsoleReporter.sentences |= dict(generation=ConsoleReporter._generation, entere
 @patch
 def _schedule(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
     "Reports a batch size that follows the world size; one worker's report is enough."
-    self.steps = self.bar.total = e['steps']
-    if self.batch == (e['gen'], e['batch']): return None
-    self.batch = e['gen'], e['batch']
+    self.steps = self.progress_bar.total = e['steps']
+    if self.last_batch == (e['gen'], e['batch']): return None
+    self.last_batch = e['gen'], e['batch']
     return f"{e['batch']} samples per step from step {e['step']} on; the rule gives a rate of {e['rate']:.3g}"
 
 ConsoleReporter.sentences |= dict(schedule=ConsoleReporter._schedule)
@@ -185,38 +187,38 @@ ConsoleReporter.sentences |= dict(schedule=ConsoleReporter._schedule)
 # %% ../../nbs/06_elastic/10_console_reporter.ipynb #189fabfb
 @patch
 def _go_back(self: ConsoleReporter, e: dict[str, Any]) -> str:
-    then = ": back to the newest checkpoint" if self.safe else ", and no checkpoint is known here"
+    then = ": back to the newest checkpoint" if self.has_checkpoint else ", and no checkpoint is known here"
     return f"no worker has the state after {e['floor']} steps{then}"
 
 @patch
-def _checkpoint(self: ConsoleReporter, e: dict[str, Any]) -> None: self.safe = True
+def _checkpoint(self: ConsoleReporter, e: dict[str, Any]) -> None: self.has_checkpoint = True
 
 @patch
 def _begins_anew(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
     "Reports once that a state is lost, though all members send this event."
-    if self.anew == (e['holder'], e['had']): return None
-    self.anew = e['holder'], e['had']
+    if self.last_state_loss == (e['holder'], e['had']): return None
+    self.last_state_loss = e['holder'], e['had']
     return (f"only worker {e['holder']} had the state after {e['had']} steps, and it is gone: the others "
             f"resume from step {e['step']} until a worker brings it back from a checkpoint")
 
 @patch
 def _restored(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
     if not e['tier']:
-        if self.safe: return "no checkpoint is there any more"
-        return "there is no checkpoint yet; the run starts over" if self.done else None
-    self.safe = True
+        if self.has_checkpoint: return "no checkpoint is there any more"
+        return "there is no checkpoint yet; the run starts over" if self.steps_done else None
+    self.has_checkpoint = True
     bad = ''.join(f"; passed over {s['name']} in {s['tier']}: {s['why']}" for s in e['skipped'])
-    if self.last is None: return self._begins(e, bad)
+    if self.last_commit_at is None: return self._begins(e, bad)
     return f"worker {e['worker']} has the checkpoint of step {e['step']} from {e['tier']}{bad}"
 
 @patch
 def _begins(self: ConsoleReporter, e: dict[str, Any], bad: str) -> str | None:
     "Reports once that the run begins from a checkpoint, though all workers send this event."
-    if self.resumed == e['step']: return None
-    self.resumed = self.done = e['step']
-    self.bar.update(self.done - self.bar.n)
+    if self.resumed_step == e['step']: return None
+    self.resumed_step = self.steps_done = e['step']
+    self.progress_bar.update(self.steps_done - self.progress_bar.n)
     if e.get('changed'): bad += f"; that run differed: {'; '.join(e['changed'])}"
-    return describe_resume(self.done, self.steps, e['tier'], self.place) + bad
+    return describe_resume(self.steps_done, self.steps, e['tier'], self.checkpoint_place) + bad
 
 def describe_resume(step: int, steps: int | None, tier: str, place: str, setting: str = 'out') -> str:
     "Describes a run that resumes at `step` of `steps` from `tier`; the argument `setting` chose `place`."

@@ -40,7 +40,7 @@ class SupervisorCommand:
     worker: str | None = None # A slot (`1`) or a name (`1.0`); None for `add` and `stop`
     by: str = 'handle' # Where it came from, for the ledger
     reply: Callable[[dict[str, Any]], None] = lambda answer: None # Receives the answer: `ok` or `error`
-    error: str = '' # Why it cannot be parsed
+    error: str = '' # Why the command cannot be parsed
 
 # %% ../../nbs/06_elastic/11_control_socket.ipynb #bb45979b
 def parse_command(line: str | bytes) -> SupervisorCommand:
@@ -67,7 +67,7 @@ SOCKET_NAME = 'control.sock' # Name of the socket in the run's folder
 MAX_SOCKET_PATH = 100 # Maximum length of a socket's path in bytes; Linux allows 107, other systems fewer
 
 def _bound(path: Path) -> tuple[socket.socket, Path]:
-    "Returns a socket listening at `path`, and its location; call it holding the lock. Raises OSError."
+    "Returns a socket that listens at `path`, and its location. The caller holds the lock. Raises OSError."
     if path.is_symlink() or path.exists():
         if not (path.is_symlink() or stat.S_ISSOCK(path.stat().st_mode)):
             raise OSError(f"{path.name} is not a socket")
@@ -106,13 +106,13 @@ MAX_CLIENTS = 16 # Maximum number of connected clients
 class CommandQueue:
     "The commands to a supervisor. `read` never waits; `submit` is for other threads of this process."
     def __init__(self, out: str | Path | None = None): # The folder of the run; None: no socket
-        self.why = '' # Why there is not a socket
-        self.over = False # Whether the run has ended, or the supervisor's loop is in its last turn
+        self.no_socket_reason = '' # Why there is not a socket
+        self.run_ended = False # Whether the run has ended, or the supervisor's loop is in its last turn
         self._queue: SimpleQueue[SupervisorCommand] = SimpleQueue()
-        self._lock = threading.RLock() # Guards `over` and the queue: each command is answered
+        self._lock = threading.RLock() # Guards `run_ended` and the queue, so that each command is answered
         self._open: deque[tuple[socket.socket, bytes, float]] = deque() # Client, bytes received, start
         self._sock: socket.socket | None = None
-        self._held = -1 # The locked file
+        self._held = -1 # Descriptor of the locked file
         if out is not None: self.listen(out)
 
     def __enter__(self) -> 'CommandQueue': return self
@@ -124,7 +124,7 @@ def listen(self: CommandQueue, out: str | Path) -> None:
     "Also accepts commands through a socket in the folder `out`; if that fails, `why` says why."
     try: self._listen(Path(out).absolute())
     except OSError as e:
-        self.why = f"no orders from outside: {e.strerror or e}"
+        self.no_socket_reason = f"no orders from outside: {e.strerror or e}"
         self._let_go()
 
 @patch
@@ -206,7 +206,7 @@ def submit(self: CommandQueue, do: str, worker: str | int | None = None, by: str
     order = parse_command(json.dumps(dict(do=do, worker=worker) if worker is not None else dict(do=do)))
     order.by, order.reply = by, answers.put
     with self._lock:
-        if self.over: raise CommandRefused(RUN_OVER_REPLY['error'])
+        if self.run_ended: raise CommandRefused(RUN_OVER_REPLY['error'])
         self._queue.put(order)
     try: return _accepted(answers.get(timeout=timeout))
     except Empty: raise CommandRefused(NO_ANSWER_MESSAGE.format(timeout)) from None
@@ -221,8 +221,8 @@ def _accepted(answer: Any) -> dict[str, Any]:
 def close(self: CommandQueue) -> None:
     "Refuses all remaining commands, and removes the socket. A second call does nothing."
     with self._lock:
-        if self.over: return
-        self.over = True
+        if self.run_ended: return
+        self.run_ended = True
     for order in self.read(): order.reply(RUN_OVER_REPLY)
     for client, *_ in self._open: client.close()
     self._open.clear()

@@ -61,7 +61,7 @@ class EtcdAccess:
     cacert: str | None = None # File with the CA's certificate; None: the system's CAs
     cert: str | None = None # File with this client's own certificate
     key: str | None = None # File with its key
-    user: str | None = None # Name of the user
+    user: str | None = None # User name
     password: str | None = field(default=None, repr=False) # Password of the user
     limit_s: float = 10. # Seconds to try all endpoints before a request fails
     try_s: float = 1. # Seconds before the client tries the next endpoint; longer in each later round
@@ -94,13 +94,13 @@ class EtcdClient:
     "Sends requests to etcd's JSON gateway, at any endpoint that answers. Threads may share it."
     def __init__(self, access: EtcdAccess):
         self.access = access
-        self.at = 0 # Number of the endpoint that answered last
-        self.revision = 0 # Highest revision that a linearizable answer has shown
-        self.cluster = '' # Id of the cluster
+        self.at = 0 # Index of the endpoint that answered last
+        self.highest_revision = 0 # Highest revision that a linearizable answer has shown
+        self.cluster_id = '' # Id of the cluster
         self.token: str | None = None # Token of the user
-        self.version = '' # Version of the etcd that answered first
-        self.broken = '' # Error message if the cluster is not the original one
-        self.behind: set[str] = set() # Endpoints that showed older data than we have seen
+        self.etcd_version = '' # Version of the etcd that answered first
+        self.cluster_mismatch = '' # Error message, if the cluster is not the original one
+        self.stale_endpoints: set[str] = set() # Endpoints that showed older data than we have seen
         self.requests = 0 # Number of requests sent
         self.lock = threading.Lock()
         self._pools: dict[str, urllib3.HTTPConnectionPool] = {}
@@ -148,7 +148,7 @@ def response_error(endpoint: str, status: int, body: bytes, access: EtcdAccess) 
     "Returns the exception for an answer that is not a success."
     try: said = json.loads(body)
     except ValueError: said = None
-    if isinstance(said, dict) and isinstance(said.get('error'), dict): said = said['error'] # in a stream
+    if isinstance(said, dict) and isinstance(said.get('error'), dict): said = said['error'] # as in a stream
     if not isinstance(said, dict) or not (said.get('message') or said.get('error')):
         if b'HTTPS server' in body or b'HTTP request to an HTTPS' in body:
             return EtcdAccessDenied(f'etcd at {endpoint} speaks TLS only: give it as https://{endpoint}')
@@ -220,13 +220,13 @@ def request(self: EtcdClient, path: str, body: dict, limit_s: float | None = Non
     limit_s = self.access.limit_s if limit_s is None else limit_s
     end, reasons, patience, pause = time.monotonic() + limit_s, {}, self.access.try_s, .01
     while True:
-        if self.broken: raise EtcdError(self.broken)
-        endpoint, floor = self.access.endpoints[self.at % len(self.access.endpoints)], self.revision
+        if self.cluster_mismatch: raise EtcdError(self.cluster_mismatch)
+        endpoint, floor = self.access.endpoints[self.at % len(self.access.endpoints)], self.highest_revision
         left = end - time.monotonic()
         if left <= 0 and reasons: raise unreachable_error(reasons, limit_s)
         try:
             got = self._logged_in(endpoint, path, body, max(.05, min(left, patience)))
-            if not self.version: self.warn_of_version(endpoint)
+            if not self.etcd_version: self.warn_of_version(endpoint)
             return self.check_answer(endpoint, got, floor if path.startswith('/v3/kv/') else 0)
         except _Elsewhere as e:
             reasons[endpoint] = str(e)
@@ -256,18 +256,19 @@ def check_answer(self: EtcdClient, endpoint: str, answer: dict[str, Any], floor:
     Raises EtcdError, or `_Elsewhere` while another endpoint may have newer data."""
     header = answer.get('header') or {}
     cluster, revision = header.get('cluster_id', ''), int(header.get('revision', 0))
-    if cluster and self.cluster and cluster != self.cluster:
-        self.broken = f'etcd at {endpoint} belongs to another cluster than before: its data is not ours'
+    if cluster and self.cluster_id and cluster != self.cluster_id:
+        self.cluster_mismatch = (f'etcd at {endpoint} belongs to another cluster than before: '
+                                 'its data is not ours')
     elif floor and 0 < revision < floor:
-        self.behind.add(endpoint)
+        self.stale_endpoints.add(endpoint)
         why = f'has older data than before (revision {revision} after {floor})'
-        if len(self.behind) < len(self.access.endpoints): raise _Elsewhere(f'it {why}')
-        self.broken = f'etcd at {endpoint} {why}: it was restored or replaced'
-    if self.broken: raise EtcdError(self.broken)
-    if floor: self.behind.discard(endpoint)
+        if len(self.stale_endpoints) < len(self.access.endpoints): raise _Elsewhere(f'it {why}')
+        self.cluster_mismatch = f'etcd at {endpoint} {why}: it was restored or replaced'
+    if self.cluster_mismatch: raise EtcdError(self.cluster_mismatch)
+    if floor: self.stale_endpoints.discard(endpoint)
     with self.lock:
-        self.cluster = self.cluster or cluster
-        if floor or not self.revision: self.revision = max(self.revision, revision)
+        self.cluster_id = self.cluster_id or cluster
+        if floor or not self.highest_revision: self.highest_revision = max(self.highest_revision, revision)
     return answer
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #c722efed
@@ -276,8 +277,8 @@ class KeyValue:
     "A key and its value at one revision."
     key: str
     value: bytes
-    mod: int # Revision of the last change
-    create: int # Revision of its creation
+    mod_revision: int # Revision of the last change
+    create_revision: int # Revision of its creation
 
 def parse_kvs(part: dict[str, Any]) -> list[KeyValue]:
     "Returns the keys in the answer to a range request."
@@ -349,10 +350,10 @@ def version_of(self: EtcdClient, endpoint: str) -> str:
 @patch
 def warn_of_version(self: EtcdClient, endpoint: str) -> None:
     "Warns if the etcd at `endpoint` can lose writes; once for each version."
-    self.version = self.version_of(endpoint)
-    if not loses_writes(self.version) or self.version in _warned: return
-    _warned.add(self.version)
-    warnings.warn(f'etcd {self.version} at {endpoint} can lose writes when a member is killed '
+    self.etcd_version = self.version_of(endpoint)
+    if not loses_writes(self.etcd_version) or self.etcd_version in _warned: return
+    _warned.add(self.etcd_version)
+    warnings.warn(f'etcd {self.etcd_version} at {endpoint} can lose writes when a member is killed '
                   '(etcd issue 13766): take 3.4.x, or 3.5.3 or later; 3.5.6 or later is best', stacklevel=2)
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #26e05ca5
@@ -405,7 +406,7 @@ def _watch_failed(self: EtcdClient, endpoint: str, status: int, body: bytes) -> 
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #5bd0bf7b
 def boot_s() -> float:
-    "Returns seconds since the machine started, sleep included: a suspended machine's lease ends, too."
+    "Returns seconds since the machine started, sleep included: the lease of a suspended machine also ends."
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 class EtcdSession:
@@ -415,13 +416,13 @@ class EtcdSession:
         value: str | bytes = b'', # Information about this node for its peers
         ttl_s: float = 15., # Whole seconds without a renewal after which the lease ends
     ):
-        self.client, self.prefix, self.name, self.value = client, prefix.rstrip('/'), name, value
+        self.client, self.prefix, self.name, self.node_value = client, prefix.rstrip('/'), name, value
         self.ttl_s = max(1, round(ttl_s + .499))
-        self.key, self.mark = f'{self.prefix}/live/nodes/{name}', f'{self.prefix}/marks/{name}'
-        self.reason = '' # Why the lease is lost
-        self.lease, self.ends, self.mod = 0, 0., 0
-        self.nonce, self.writes = secrets.token_hex(8), 0 # A mark is this nonce and a write's number
-        self.sent: set[str] = set() # Marks of writes whose outcome is unknown
+        self.node_key, self.mark_prefix = f'{self.prefix}/live/nodes/{name}', f'{self.prefix}/marks/{name}'
+        self.loss_reason = '' # Why the lease is lost
+        self.lease, self.lease_ends_at, self.mod_revision = 0, 0., 0
+        self.nonce, self.write_count = secrets.token_hex(8), 0 # A mark is this nonce and a write's number
+        self.uncertain_marks: set[str] = set() # Marks of writes whose outcome is unknown
         self.lock, self.stop = threading.Lock(), threading.Event()
         self._open()
         threading.Thread(target=self._keep, name=f'etcd lease {name}', daemon=True).start()
@@ -436,20 +437,21 @@ def _open(self: EtcdSession) -> None:
     asked = boot_s()
     got = self.client.request('/v3/lease/grant', {'TTL': str(self.ttl_s)})
     self.lease, self.ttl_s = int(got['ID']), int(got['TTL'])
-    self.ends = asked + self.ttl_s
+    self.lease_ends_at = asked + self.ttl_s
     nonce = self._next()
-    puts = [op_put(self.key, self.value, self.lease), op_put(self.mark, nonce, self.lease)]
+    puts = [op_put(self.node_key, self.node_value, self.lease), op_put(self.mark_prefix, nonce, self.lease)]
     got = self.client.request('/v3/kv/txn',
-                              {'compare': [if_unchanged_since(self.key, 0), if_unchanged_since(self.mark, 0)],
-                               'success': puts, 'failure': [op_get(self.mark)]})
-    if got.get('succeeded'): self.mod = int(got['header']['revision'])
-    else: self.mod = self._taken(parse_kvs(got['responses'][0].get('response_range', {})), nonce)
-    self.born = self.mod
+                              {'compare': [if_unchanged_since(self.node_key, 0),
+                                           if_unchanged_since(self.mark_prefix, 0)],
+                               'success': puts, 'failure': [op_get(self.mark_prefix)]})
+    if got.get('succeeded'): self.mod_revision = int(got['header']['revision'])
+    else: self.mod_revision = self._taken(parse_kvs(got['responses'][0].get('response_range', {})), nonce)
+    self.born = self.mod_revision
 
 @patch
 def _taken(self: EtcdSession, marks: list[KeyValue], nonce: str) -> int:
     "Returns the revision of our own mark after a lost answer. Raises EtcdError if it is another node's."
-    if marks and marks[0].value.decode() == nonce: return marks[0].mod
+    if marks and marks[0].value.decode() == nonce: return marks[0].mod_revision
     raise EtcdError(f'another node that calls itself {self.name} is alive under {self.prefix}')
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #978620de
@@ -463,24 +465,24 @@ def _keep(self: EtcdSession) -> None:
             got = self.client.request('/v3/lease/keepalive', {'ID': str(self.lease)}, limit_s=self.ttl_s / 3)
             left = int(got['result'].get('TTL', 0))
             if left <= 0: return self._lose('etcd has ended it')
-            self.ends = asked + left
+            self.lease_ends_at = asked + left
         except EtcdUnreachable as e:
-            if boot_s() >= self.ends: return self._lose(str(e))
+            if boot_s() >= self.lease_ends_at: return self._lose(str(e))
             pause = .05
         except Exception as e: return self._lose(str(e))
 
 @patch
 def _lose(self: EtcdSession, reason: str) -> None:
-    if not self.stop.is_set(): self.reason = self.reason or reason
+    if not self.stop.is_set(): self.loss_reason = self.loss_reason or reason
 
 @patch(as_prop=True)
 def lost_reason(self: EtcdSession) -> str:
     "Returns why the lease is lost, or ''. If etcd is stopped, the process's own clock decides."
-    if self.stop.is_set() and not self.reason: return f'the session of {self.name} is closed'
-    if not self.reason and boot_s() >= self.ends:
+    if self.stop.is_set() and not self.loss_reason: return f'the session of {self.name} is closed'
+    if not self.loss_reason and boot_s() >= self.lease_ends_at:
         self._lose(f'it was not renewed within {self.ttl_s} s')
     after = 'others may have continued without it'
-    return self.reason and f'the lease of {self.name} is lost: {self.reason}; {after}'
+    return self.loss_reason and f'the lease of {self.name} is lost: {self.loss_reason}; {after}'
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #af4437cd
 _OLD = 'etcd shows an old write of ours in place of a newer one, so it came back from a backup'
@@ -488,8 +490,8 @@ _OLD = 'etcd shows an old write of ours in place of a newer one, so it came back
 @patch
 def _next(self: EtcdSession) -> str:
     "Returns the mark of the next write."
-    self.writes += 1
-    return f'{self.nonce}.{self.writes}'
+    self.write_count += 1
+    return f'{self.nonce}.{self.write_count}'
 
 @patch
 def transact(self: EtcdSession, compare: list[dict], ops: list[dict], reads: Iterable[dict] = (),
@@ -498,17 +500,18 @@ def transact(self: EtcdSession, compare: list[dict], ops: list[dict], reads: Ite
     Returns whether `compare` held, the revision, and the keys read. Raises LeaseLost, EtcdError."""
     with self.lock:
         nonce = self._next()
-        self.sent.add(nonce)
+        self.uncertain_marks.add(nonce)
         done = None
         while done is None:
             if self.stop.is_set(): raise LeaseLost(f'the session of {self.name} is closed')
             if self.lost_reason: raise LeaseLost(self.lost_reason)
             got = self.client.request('/v3/kv/txn',
-                                      {'compare': [if_unchanged_since(self.mark, self.mod), *compare],
-                'success': [*ops, op_put(self.mark, nonce, self.lease)],
-                'failure': [*reads, op_get(self.mark)]}, limit_s)
+                                      {'compare': [if_unchanged_since(self.mark_prefix, self.mod_revision),
+                                                   *compare],
+                'success': [*ops, op_put(self.mark_prefix, nonce, self.lease)],
+                'failure': [*reads, op_get(self.mark_prefix)]}, limit_s)
             done = self._outcome(got, nonce)
-        self.sent.clear()
+        self.uncertain_marks.clear()
         return done
 
 @patch
@@ -517,19 +520,19 @@ def _outcome(self: EtcdSession, got: dict[str, Any], nonce: str
     "Returns the result of `transact` for an answer; None: retry, because an earlier write of ours came late."
     revision = int(got['header']['revision'])
     if got.get('succeeded'):
-        self.mod = revision
+        self.mod_revision = revision
         return True, revision, []
     *read, marks = [parse_kvs(r.get('response_range', {})) for r in got['responses']]
     if not marks:
         self._lose('etcd has ended it')
         raise LeaseLost(self.lost_reason)
-    if marks[0].mod == self.mod: return False, revision, read
+    if marks[0].mod_revision == self.mod_revision: return False, revision, read
     text = marks[0].value.decode()
-    if text not in self.sent:
+    if text not in self.uncertain_marks:
         self._lose(_OLD if text.startswith(f'{self.nonce}.') else 'another program writes under this name')
         raise LeaseLost(self.lost_reason)
-    self.mod = marks[0].mod
-    return (True, self.mod, []) if text == nonce else None
+    self.mod_revision = marks[0].mod_revision
+    return (True, self.mod_revision, []) if text == nonce else None
 
 @patch
 def close(self: EtcdSession) -> None:
@@ -629,7 +632,7 @@ def _update(self: EtcdStore, key: str, function: Any) -> bytes:
     path = self.prefix + key
     found = self.client.read(op_get(path))[1][0]
     while True:
-        old, mod = (found[0].value, found[0].mod) if found else (None, 0)
+        old, mod = (found[0].value, found[0].mod_revision) if found else (None, 0)
         new = function(old)
         if new is None: return old
         done, _, read = self.session.transact([if_unchanged_since(path, mod)], [op_put(path, new)],
@@ -658,7 +661,8 @@ def compare_set(self: EtcdStore, key: str, expected: str | bytes, desired: str |
 def delete_key(self: EtcdStore, key: str) -> bool:
     path = self.prefix + key
     while found := self.client.read(op_get(path))[1][0]:
-        if self.session.transact([if_unchanged_since(path, found[0].mod)], [op_delete(path)])[0]: return True
+        if self.session.transact([if_unchanged_since(path, found[0].mod_revision)],
+                                 [op_delete(path)])[0]: return True
     return False
 
 @patch
@@ -691,7 +695,7 @@ def queue_pop(self: EtcdStore, key: str, block: bool = True) -> bytes:
     while True:
         revision, (found,) = self.client.read(first)
         for kv in found:
-            if self.session.transact([if_unchanged_since(kv.key, kv.mod)], [op_delete(kv.key)])[0]:
+            if self.session.transact([if_unchanged_since(kv.key, kv.mod_revision)], [op_delete(kv.key)])[0]:
                 return kv.value
         if found: continue
         if time.monotonic() >= end: raise DistStoreError(f'the queue {key!r} in etcd is empty')

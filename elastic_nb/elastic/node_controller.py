@@ -68,7 +68,7 @@ class ClusterStateStore:
     def compare_and_swap(self, old: ClusterState | None, new: ClusterState) -> ClusterState | None:
         "Writes `new` if the store still holds `old`; returns the current record."
         text = self.store.compare_set(RECORD_KEY, old.encode() if old else '', new.encode())
-        if old and text.decode() == old.encode(): return self.read()   # an empty store answers like this, too
+        if old and text.decode() == old.encode(): return self.read()   # an empty store also answers like this
         return decode_record(text)
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #5baa9a8d
@@ -96,7 +96,7 @@ class NodeIO(Protocol):
 class NodeCoordinator(Coordinator):
     "Coordinates the workers of all nodes. Proposes nothing while `held` is true."
     held = True # Not all nodes have sent hello yet, or there are too few nodes
-    late: frozenset[str] = frozenset() # Starting workers to wait for
+    late: frozenset[str] = frozenset() # Workers that are starting and must be waited for
 
     def _propose(self, reason: str) -> None:
         if not self.held: super()._propose(reason)
@@ -142,12 +142,12 @@ CANDIDATE_DELAY_S = .3 # Extra seconds that each later candidate waits after a l
 
 class StateQuestion:
     "A request to the store; only one at a time."
-    def __init__(self) -> None: self.asking, self.asked_at = False, 0. # In progress; since when
+    def __init__(self) -> None: self.in_progress, self.sent_at = False, 0. # In progress; since when
 
     def begin(self, now: float) -> bool:
         "Whether a request may start now; if so, marks it as in progress."
-        if self.asking: return False
-        self.asking, self.asked_at = True, now
+        if self.in_progress: return False
+        self.in_progress, self.sent_at = True, now
         return True
 
 class LeaderLine:
@@ -155,11 +155,11 @@ class LeaderLine:
     def __init__(self) -> None:
         self.term: int | None = None # Term of the connected leader
         self.said = False # Whether this connection has delivered a generation
-        self.followed = -1 # The leader of the last connection
+        self.last_leader = -1 # The leader of the last connection
         self.lost_at = 0. # When the leader was lost
 
     def open(self, record: ClusterState) -> None:
-        self.followed, self.term, self.lost_at, self.said = record.leader, record.term, 0., False
+        self.last_leader, self.term, self.lost_at, self.said = record.leader, record.term, 0., False
 
     def lose(self, now: float) -> None: self.term, self.lost_at = None, now
 
@@ -174,25 +174,26 @@ class Lease:
     "Decides how long a node's workers may continue without confirmation from the store."
     def __init__(self) -> None:
         self.at = 0. # Last time the store, or a leader that asked it, confirmed the record
-        self.paused: int | None = None # Number of the generation in which this node's workers wait
+        self.paused_generation: int | None = None # Number of the generation in which this node's workers wait
 
     def is_over(self, now: float) -> bool: return now - self.at > LEASE_S
 
     def renew(self, now: float) -> int | None:
         "Records a confirmation; returns the number of the generation in which the workers waited."
-        self.at, number, self.paused = now, self.paused, None
+        self.at, number, self.paused_generation = now, self.paused_generation, None
         return number
 
     def resume(self, gen: Generation) -> None:
         "Handles a generation: one newer than that in which the workers wait ends their pause."
-        if self.paused is not None and gen.number > self.paused: self.paused = None
+        if self.paused_generation is not None and gen.number > self.paused_generation:
+            self.paused_generation = None
 
 class WorldFence:
     "Decides whether this leader's new world could run at the same time as another one."
     def __init__(self) -> None:
-        self.fresh = True # No generation has been proposed in this leader's store
-        self.sound = False # Whether this leader had the newest knowledge when it took over
-        self.waits = False # Whether this leader is waiting for another world to end
+        self.nothing_proposed = True # No generation has been proposed in this leader's store
+        self.took_over_newest = False # Whether this leader had the newest knowledge when it took over
+        self.waits_for_other_world = False # Whether this leader is waiting for another world to end
         self.changed_at = 0. # When this node became the leader, or left a node out
 
     def must_wait(self, gen: Generation | None, nodes: set[int], alive: Iterable[str], term: int, now: float
@@ -201,9 +202,9 @@ class WorldFence:
         us until its lease runs out."""
         roster = set(gen.roster) if gen else set()
         alone = {n for n in roster if node_of(n) not in nodes} and not roster & set(alive)
-        unsure = self.fresh and term > 1 and not (self.sound and gen)
-        self.waits = bool(alone or unsure) and now < self.changed_at + LEASE_S + 1.
-        return self.waits
+        unsure = self.nothing_proposed and term > 1 and not (self.took_over_newest and gen)
+        self.waits_for_other_world = bool(alone or unsure) and now < self.changed_at + LEASE_S + 1.
+        return self.waits_for_other_world
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #05815455
 HELLO_TIMEOUT_S = 5. # Seconds for a recorded node to send hello to a new leader
@@ -211,43 +212,47 @@ HELLO_TIMEOUT_S = 5. # Seconds for a recorded node to send hello to a new leader
 class NodeContacts:
     "The nodes that the leader is in contact with."
     def __init__(self) -> None:
-        self.heard: dict[int, float] = {} # When each hello arrived; for the leader: since when it leads
-        self.since = 0. # When the leader began to wait for hellos
-        self.due: set[int] = set() # Nodes whose hello a new leader needs before it makes a proposal
+        self.hello_times: dict[int, float] = {} # When each hello arrived; for the leader: since when it leads
+        self.waiting_since = 0. # When the leader began to wait for hellos
+        self.awaited_nodes: set[int] = set() # Nodes whose hello a new leader needs before it makes a proposal
         self.lost: set[int] = set() # Nodes that the leader has lost contact with
-        self.leaving: set[int] = set() # Nodes that asked the leader to let them go
-        self.early: dict[int, dict[str, Any]] = {} # Hellos that came before this node was the leader
+        self.leaving_nodes: set[int] = set() # Nodes that asked the leader to let them go
+        # Hellos that came before this node was the leader
+        self.early_hellos: dict[int, dict[str, Any]] = {}
 
     def lead(self, id: int, nodes: Iterable[int], now: float) -> None:
         "Records that node `id` starts to lead."
-        self.heard, self.since, self.lost, self.due = {id: now}, now, set(), set(nodes)
+        self.hello_times, self.waiting_since = {id: now}, now
+        self.lost, self.awaited_nodes = set(), set(nodes)
 
     def hear(self, node: int, now: float) -> None:
-        self.heard[node] = now
+        self.hello_times[node] = now
         self.lost.discard(node)
 
     def narrow(self, nodes: Iterable[int]) -> None:
         "Forgets lost and leaving nodes that are not in the record's `nodes`."
         self.lost &= set(nodes)
-        self.leaving &= set(nodes)
+        self.leaving_nodes &= set(nodes)
 
-    def all_said_hello(self, nodes: set[int]) -> bool: return self.due & nodes <= set(self.heard)
+    def all_said_hello(self,
+                       nodes: set[int]) -> bool: return self.awaited_nodes & nodes <= set(self.hello_times)
 
     def give_up_silent(self, nodes: Iterable[int], now: float) -> None:
         "Marks nodes as lost if their hello did not arrive in time."
-        if now - self.since > HELLO_TIMEOUT_S: self.lost |= set(nodes) - set(self.heard)
+        if now - self.waiting_since > HELLO_TIMEOUT_S: self.lost |= set(nodes) - set(self.hello_times)
 
     def staying(self, nodes: Iterable[int], id: int) -> tuple[int, ...]:
         "Returns those of `nodes` that are neither lost nor leaving; the leader `id` leaves last."
-        return tuple(n for n in nodes if n not in self.lost | self.leaving - {id})
+        return tuple(n for n in nodes if n not in self.lost | self.leaving_nodes - {id})
 
 class NodeRegistry:
     "What is known about each node: its workers, its run, its newest checkpoint."
     def __init__(self, id: int) -> None:
         self.id = id # This node
-        self.alive: dict[int, dict[str, int | None]] = {id: {}} # Node -> worker -> its micro-batches
+        # Node -> worker -> its micro-batches
+        self.workers_by_node: dict[int, dict[str, int | None]] = {id: {}}
         self.identity: dict[int, dict[str, Any]] = {} # Identity of the run, by node, once reported
-        self.has: dict[int, int] = {} # Steps of the newest checkpoint, by node, once reported
+        self.checkpoint_steps: dict[int, int] = {} # Steps of the newest checkpoint, by node, once reported
         self.refused: set[int] = set() # Nodes that would train another run
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #01409cba
@@ -259,21 +264,21 @@ def lead(self: NodeRegistry) -> None:
     self.refused = set()
 
 @patch
-def keep_own(self: NodeRegistry) -> None: self.alive = {self.id: self.alive[self.id]}
+def keep_own(self: NodeRegistry) -> None: self.workers_by_node = {self.id: self.workers_by_node[self.id]}
 
 @patch
 def forget(self: NodeRegistry, node: int) -> None:
-    for known in (self.alive, self.identity, self.has): known.pop(node, None)
+    for known in (self.workers_by_node, self.identity, self.checkpoint_steps): known.pop(node, None)
 
 @patch
 def introduce(self: NodeRegistry, node: int, m: dict[str, Any]) -> None:
     "Records the run and the checkpoint that a node reported."
-    self.identity[node], self.has[node] = m['identity'], m['kept']
+    self.identity[node], self.checkpoint_steps[node] = m['identity'], m['kept']
 
 @patch
 def own_identity(self: NodeRegistry) -> dict[str, Any]:
     "Returns the identity of this node's run, and the steps of its newest checkpoint."
-    return dict(identity=self.identity.get(self.id), kept=self.has.get(self.id, 0))
+    return dict(identity=self.identity.get(self.id), kept=self.checkpoint_steps.get(self.id, 0))
 
 @patch
 def differences(self: NodeRegistry, node: int, of: int) -> list[str]:
@@ -284,7 +289,7 @@ def differences(self: NodeRegistry, node: int, of: int) -> list[str]:
 def are_silent(self: NodeRegistry, nodes: Iterable[int]) -> bool:
     "Whether one of `nodes` has a ready worker but has not reported its run."
     silent = {*nodes} - set(self.identity)   # its `here` has not arrived yet
-    return any(most is not None for node in silent for most in self.alive[node].values())
+    return any(most is not None for node in silent for most in self.workers_by_node[node].values())
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #da83f41f
 PLACEHOLDER_WORKER = '-1000.0' # A worker that never joins; there is no such node
@@ -295,12 +300,12 @@ class NodeController:
     def __init__(self,
         id: int, # Its permanent number
         reach: NodeIO, # Its I/O
-        least: int = 1, # Minimum number of nodes to train
+        least: int = 1, # Minimum number of nodes needed to train
         kept: bool = False, # Whether workers save checkpoints
         clock: Callable[[], float] = time.monotonic, # Seconds
         most: float = math.inf, # Maximum number of nodes that train at the same time
     ):
-        self.id, self.reach, self.least, self.kept, self.clock = id, reach, least, kept, clock
+        self.id, self.reach, self.min_nodes, self.has_checkpoints, self.clock = id, reach, least, kept, clock
         self.record: ClusterState | None = None # The newest record that this node has seen
         self.session = RendezvousRound(id, most)
         self.question = StateQuestion()
@@ -309,14 +314,14 @@ class NodeController:
         self.registry = NodeRegistry(id)
         self.contacts = NodeContacts()
         self.fence = WorldFence()
-        self.newest: Generation | None = None # The newest generation that this node has seen
-        self.store_at: tuple[str, int] = ('', 0) # Address of that generation's store
+        self.newest_generation: Generation | None = None # The newest generation that this node has seen
+        self.store_address: tuple[str, int] = ('', 0) # Address of that generation's store
         self.floor = 0 # Number of committed steps, as far as this node knows
-        self.final: dict[str, int] = {} # This node's finished workers, and their generations
+        self.finish_generations: dict[str, int] = {} # This node's finished workers, and their generations
         self.coordinator: NodeCoordinator | None = None # Set if this node leads
-        self.few: set[int] = set() # Nodes named in the last warning of too few nodes
-        self.heir_of: int | None = None # The last leader, if it is gone and had no contact with this node
-        self.over = False # Whether all workers have finished
+        self.warned_nodes: set[int] = set() # Nodes named in the last warning of too few nodes
+        self.predecessor: int | None = None # The last leader, if it is gone and had no contact with this node
+        self.all_finished = False # Whether all workers have finished
 
     @property
     def is_leader(self) -> bool: return self.coordinator is not None
@@ -360,7 +365,7 @@ def propose_state(self: NodeController, **changes: Any) -> None:
 @patch
 def take_over(self: NodeController, nodes: Iterable[int], why: str, sound: bool = False) -> None:
     "Tries to become the leader of `nodes`; `sound`: this node followed the leader until now."
-    r, self.fence.sound = self.reach, sound and self.link.said
+    r, self.fence.took_over_newest = self.reach, sound and self.link.said
     known = self.require_state.round if self.record else 0
     self.propose_state(round=max(self.session.round, known), leader=self.id, why=why,
                        nodes=tuple(nodes), host=r.host, port=r.port, token=r.token)
@@ -369,7 +374,7 @@ def take_over(self: NodeController, nodes: Iterable[int], why: str, sound: bool 
 @patch
 def handle_cluster_state(self: NodeController, found: ClusterState | None) -> None:
     "Handles the store's answer, the current record."
-    self.question.asking = False
+    self.question.in_progress = False
     known = self.record
     if known and (found is None or found.term < known.term):
         self.reach.warn("the store of the rendezvous has lost the newest record")
@@ -380,26 +385,27 @@ def handle_cluster_state(self: NodeController, found: ClusterState | None) -> No
     if found and (known is None or found.term > known.term): self.adopt_state(found)
     if self.is_leader and found == self.record:
         self.renew_lease()
-        for node in self.contacts.heard:
+        for node in self.contacts.hello_times:
             if node != self.id: self.reach.send(node, dict(kind='lease'))
 
 @patch
 def renew_lease(self: NodeController) -> None:
-    "Handles a confirmation by the store: if the lease had expired, the workers continue."
+    "Handles a confirmation by the store; if the lease had expired, the workers continue."
     number = self.lease.renew(self.clock())
     if number is not None: self.send_to_leader(dict(kind='behind', worker=None, number=number))
 
 @patch
 def pause_workers(self: NodeController) -> None:
     "Makes the workers wait for a placeholder, because other nodes may have started without this one."
-    if self.lease.paused is not None or self.newest is None: return
-    gen = self.newest
-    self.lease.paused = gen.number + 1
+    if self.lease.paused_generation is not None or self.newest_generation is None: return
+    gen = self.newest_generation
+    self.lease.paused_generation = gen.number + 1
     self.reach.warn(f"node {self.id} waits: it cannot know whether the others have continued without it")
-    wait = replace(gen, number=self.lease.paused, roster=(*gen.roster, PLACEHOLDER_WORKER), lost=(),
+    wait = replace(gen, number=self.lease.paused_generation, roster=(*gen.roster, PLACEHOLDER_WORKER),
+                   lost=(),
                    joined=(),
                    reason='no word from the store')
-    self.reach.notify_workers(wait, self.store_at)
+    self.reach.notify_workers(wait, self.store_address)
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #16dfdfe3
 @patch
@@ -409,16 +415,18 @@ def adopt_state(self: NodeController, record: ClusterState) -> None:
     self.contacts.narrow(record.nodes)
     if record.leader == self.id:
         if not self.is_leader: self.become_leader()
-        if before and self.newest is None and before.leader not in record.nodes: self.heir_of = before.leader
+        if before and self.newest_generation is None and before.leader not in record.nodes:
+            self.predecessor = before.leader
         if before and set(before.nodes) - set(record.nodes): self.fence.changed_at = self.clock()
         new = set(record.nodes) - set(before.nodes if before else ())
-        if new: self.contacts.since = self.clock()
-        if self.newest is None: self.contacts.due |= new   # the first world waits for new nodes
-        for node in self.contacts.heard:
+        if new: self.contacts.waiting_since = self.clock()
+        # the first world waits for nodes that are new
+        if self.newest_generation is None: self.contacts.awaited_nodes |= new
+        for node in self.contacts.hello_times:
             if node != self.id: self.reach.send(node, dict(kind='record', text=record.encode()))
-        for node in [n for n in self.contacts.heard if n not in record.nodes]: self.forget_node(node)
+        for node in [n for n in self.contacts.hello_times if n not in record.nodes]: self.forget_node(node)
         self.reconcile(record.why)
-        early, self.contacts.early = self.contacts.early, {}
+        early, self.contacts.early_hellos = self.contacts.early_hellos, {}
         for node, m in early.items(): self.handle_hello(node, m)
         return
     if self.is_leader: self.step_down()
@@ -436,8 +444,9 @@ def hello_message(self: NodeController) -> dict[str, Any]:
     "Returns a node's first message: everything that a new leader must know about it."
     return dict(kind='hello', node=self.id, token=self.require_state.token, term=self.require_state.term,
                 floor=self.floor,
-                newest=self.newest.encode() if self.newest else None, alive=self.registry.alive[self.id],
-                final=self.final)
+                newest=self.newest_generation.encode() if self.newest_generation else None,
+                alive=self.registry.workers_by_node[self.id],
+                final=self.finish_generations)
 
 @patch
 def follow_leader(self: NodeController) -> None:
@@ -450,27 +459,28 @@ def follow_leader(self: NodeController) -> None:
 @patch
 def become_leader(self: NodeController) -> None:
     "Becomes the leader, which proposes generations in a store of this node."
-    if self.link.term is not None: self.reach.disconnect(self.link.followed)
+    if self.link.term is not None: self.reach.disconnect(self.link.last_leader)
     self.link.lose(0.)
-    store, self.store_at = self.reach.serve_store()
-    self.coordinator = NodeCoordinator(store, 0, self.handle_new_generation, kept=self.kept, floor=self.floor)
+    store, self.store_address = self.reach.serve_store()
+    self.coordinator = NodeCoordinator(store, 0, self.handle_new_generation,
+                                       has_checkpoints=self.has_checkpoints, floor=self.floor)
     now = self.clock()
     self.fence.changed_at = self.lease.at = now
     self.contacts.lead(self.id, self.require_state.nodes, now)
     self.registry.lead()
-    self.require_coordinator.final.update(self.final)
-    self.fence.fresh = True
+    self.require_coordinator.finish_generations.update(self.finish_generations)
+    self.fence.nothing_proposed = True
 
 @patch
 def step_down(self: NodeController) -> None:
     "Stops leading."
-    self.coordinator, self.contacts.heard = None, {}
+    self.coordinator, self.contacts.hello_times = None, {}
     self.registry.keep_own()
     self.reach.disconnect()
 
 @patch
 def forget_node(self: NodeController, node: int) -> None:
-    self.contacts.heard.pop(node, None)
+    self.contacts.hello_times.pop(node, None)
     self.registry.forget(node)
     self.reach.disconnect(node)
 
@@ -480,31 +490,32 @@ def reconcile(self: NodeController, why: str) -> None:
     "As the leader, checks all workers and creates a new generation if needed."
     c, nodes = self.require_coordinator, set(self.require_state.nodes)
     now = self.clock()
-    c.held = not self.contacts.all_said_hello(nodes) or len(nodes) < self.least
+    c.held = not self.contacts.all_said_hello(nodes) or len(nodes) < self.min_nodes
     self.report_too_few(nodes)
     if c.held: return
-    let_in = self.admissible_nodes(nodes & set(self.contacts.heard))
-    c.held = len(nodes - self.registry.refused) < self.least or self.is_run_unknown(let_in)
+    let_in = self.admissible_nodes(nodes & set(self.contacts.hello_times))
+    c.held = len(nodes - self.registry.refused) < self.min_nodes or self.is_run_unknown(let_in)
     if c.held: return
-    alive = {name: most for node in let_in for name, most in self.registry.alive[node].items()}
+    alive = {name: most for node in let_in for name, most in self.registry.workers_by_node[node].items()}
     ready = [most for most in alive.values() if most is not None]
     c.world = min([len(alive), *(most for most in ready if most)]) if ready else len(alive)
-    if self.fence.fresh and self.newest: c.store.set(GENERATION_KEY, self.newest.encode())
+    if self.fence.nothing_proposed and self.newest_generation: c.store.set(GENERATION_KEY,
+                                                                           self.newest_generation.encode())
     gen = c.generation
-    if gen and (self.newest is None or gen.number > self.newest.number):
-        self.newest = gen   # after a worker's retry
+    if gen and (self.newest_generation is None or gen.number > self.newest_generation.number):
+        self.newest_generation = gen   # after a worker's retry
     c.late = frozenset(n for n, most in alive.items() if most is None and n.endswith('.0')
-                       and now - self.contacts.heard[node_of(n)] < FIRST_WORKERS_S)
+                       and now - self.contacts.hello_times[node_of(n)] < FIRST_WORKERS_S)
     roster = set(gen.roster) if gen else set()
-    c.gone = (c.gone | roster | set(c.lobby)) - set(alive)
+    c.lost_workers = (c.lost_workers | roster | set(c.lobby)) - set(alive)
     c.lobby = sorted(n for n, most in alive.items() if most is not None and n not in roster)
     c.held = self.fence.must_wait(gen, nodes, alive, self.require_state.term, now)
     if c.held: return
     if gen is None:
         self.report_lost_state(nodes)
         c._fill()
-    elif self.fence.fresh or not roster <= set(alive):
-        if self.floor and not self.kept and not roster & set(alive):
+    elif self.fence.nothing_proposed or not roster <= set(alive):
+        if self.floor and not self.has_checkpoints and not roster & set(alive):
             raise StateLost(f"every worker that had the state of step {self.floor - 1} is gone, "
                             "and there is no checkpoint")
         self.report_lost_state(nodes)
@@ -515,19 +526,19 @@ def reconcile(self: NodeController, why: str) -> None:
 @patch
 def report_too_few(self: NodeController, nodes: set[int]) -> None:
     "Warns once, with the consequence, if there are fewer `nodes` than required."
-    few = nodes if len(nodes) < self.least and self.newest else set()
-    if self.newest and few and few != self.few:
-        whole = {node_of(n) for n in self.newest.roster} <= few
+    few = nodes if len(nodes) < self.min_nodes and self.newest_generation else set()
+    if self.newest_generation and few and few != self.warned_nodes:
+        whole = {node_of(n) for n in self.newest_generation.roster} <= few
         then = 'all workers that train are on them and continue' if whole else 'none trains until others join'
-        self.reach.warn(f"{len(few)} of at least {self.least} nodes are left: {then}")
-    self.few = few
+        self.reach.warn(f"{len(few)} of at least {self.min_nodes} nodes are left: {then}")
+    self.warned_nodes = few
 
 @patch
 def report_lost_state(self: NodeController, nodes: set[int]) -> None:
     "Warns once if none of `nodes` has seen the progress of lost nodes that trained or led before."
-    trained = {node_of(n) for n in (self.newest.roster if self.newest else ())}
-    gone = trained or {n for n in (self.heir_of,) if n is not None}
-    self.heir_of = None
+    trained = {node_of(n) for n in (self.newest_generation.roster if self.newest_generation else ())}
+    gone = trained or {n for n in (self.predecessor,) if n is not None}
+    self.predecessor = None
     if not gone or self.floor or gone & nodes: return
     who = ', '.join(map(str, sorted(gone)))
     self.reach.warn(f"no node is left of those who began this run (node {who}): what they had done is not "
@@ -538,7 +549,7 @@ def report_lost_state(self: NodeController, nodes: set[int]) -> None:
 def admissible_nodes(self: NodeController, nodes: set[int]) -> list[int]:
     """Returns those of `nodes` whose workers may be in the next generation, because they train, or would
     train the same run. Refuses the rest. Before the first generation: all with the same run as this node."""
-    inside = nodes & {node_of(n) for n in (self.newest.roster if self.newest else ())}
+    inside = nodes & {node_of(n) for n in (self.newest_generation.roster if self.newest_generation else ())}
     if not inside: return sorted(self.same_run_nodes(nodes))
     of = next((n for n in sorted(inside) if n in self.registry.identity), -1)
     known = set() if of < 0 else (nodes - inside) & set(self.registry.identity)
@@ -559,14 +570,14 @@ def same_run_nodes(self: NodeController, nodes: set[int]) -> set[int]:
 @patch
 def is_run_unknown(self: NodeController, let_in: list[int]) -> bool:
     "Whether no node trains and a node of `let_in` with a ready worker has not reported its run."
-    trains = {node_of(n) for n in (self.newest.roster if self.newest else ())}
+    trains = {node_of(n) for n in (self.newest_generation.roster if self.newest_generation else ())}
     if self.id not in self.registry.identity or not trains.isdisjoint(let_in): return False
     return self.registry.are_silent(let_in)
 
 @patch
 def report_newer_checkpoint(self: NodeController, node: int) -> None:
     "Reports once if `node` has a newer checkpoint than the world; its workers load it when they join."
-    kept = self.registry.has.pop(node, 0)
+    kept = self.registry.checkpoint_steps.pop(node, 0)
     if kept > self.floor:
         self.reach.warn(f"node {node} has a checkpoint of step {kept}, and the others have done {self.floor} "
                         "steps: all resume from there")
@@ -587,17 +598,18 @@ def refuse_node(self: NodeController, node: int, of: int, found: list[str]) -> N
 @patch
 def handle_new_generation(self: NodeController, gen: Generation) -> None:
     "Sends a new generation of the coordinator to all nodes."
-    self.fence.fresh, self.fence.sound = False, True
-    self.newest = gen
+    self.fence.nothing_proposed, self.fence.took_over_newest = False, True
+    self.newest_generation = gen
     self.lease.resume(gen)
     self.broadcast_generation(gen)
 
 @patch
 def broadcast_generation(self: NodeController, gen: Generation, nodes: Iterable[int] | None = None) -> None:
-    message = dict(kind='generation', term=self.require_state.term, text=gen.encode(), store=self.store_at)
-    for node in self.contacts.heard if nodes is None else nodes:
+    message = dict(kind='generation', term=self.require_state.term, text=gen.encode(),
+                   store=self.store_address)
+    for node in self.contacts.hello_times if nodes is None else nodes:
         if node != self.id: self.reach.send(node, message)
-    if nodes is None: self.reach.notify_workers(gen, self.store_at)
+    if nodes is None: self.reach.notify_workers(gen, self.store_address)
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #b13bfd6a
 @patch
@@ -605,10 +617,10 @@ def handle(self: NodeController, event: dict[str, Any]) -> None:
     "Handles a message from one of this node's workers."
     name, kind = event['worker'], event['kind']
     if kind == 'ready':
-        self.registry.alive[self.id][name] = event.get('micro_batches') or 0
+        self.registry.workers_by_node[self.id][name] = event.get('micro_batches') or 0
         self.registry.identity.setdefault(self.id, event.get('identity') or {})
-        self.registry.has[self.id] = event.get('kept', 0)
-    elif kind == 'final': self.final[name] = event['gen']
+        self.registry.checkpoint_steps[self.id] = event.get('kept', 0)
+    elif kind == 'final': self.finish_generations[name] = event['gen']
     elif kind == 'commit':
         if event['step'] < self.floor: return
         self.floor = event['step'] + 1
@@ -626,14 +638,14 @@ def send_to_leader(self: NodeController, message: dict[str, Any]) -> None:
 @patch
 def spawned(self: NodeController, name: str) -> None:
     "Handles the start of a worker on this node."
-    self.registry.alive[self.id][name] = None
+    self.registry.workers_by_node[self.id][name] = None
     self.send_to_leader(dict(kind='spawned', worker=name))
 
 @patch
 def remove_workers(self: NodeController, names: Iterable[str]) -> None:
     "Handles the loss of workers on this node."
     for name in names:
-        self.registry.alive[self.id].pop(name, None)
+        self.registry.workers_by_node[self.id].pop(name, None)
         self.send_to_leader(dict(kind='lost', worker=name))
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #84c2b4fe
@@ -641,15 +653,15 @@ def remove_workers(self: NodeController, names: Iterable[str]) -> None:
 def handle_node_report(self: NodeController, node: int, m: dict[str, Any]) -> None:
     "As the leader, handles a node's message. Raises StateLost."
     c, name, kind = self.require_coordinator, m.get('worker', ''), m['kind']
-    if node not in self.contacts.heard: return
-    if kind == 'spawned': self.registry.alive[node][name] = None
+    if node not in self.contacts.hello_times: return
+    if kind == 'spawned': self.registry.workers_by_node[node][name] = None
     elif kind == 'here':
-        self.registry.alive[node] = dict(m['alive'])
+        self.registry.workers_by_node[node] = dict(m['alive'])
         if m['identity'] is not None: self.registry.introduce(node, m)
     elif kind == 'ready':
-        self.registry.alive[node][name] = m['micro_batches'] or 0
+        self.registry.workers_by_node[node][name] = m['micro_batches'] or 0
         self.registry.introduce(node, m)
-    elif kind == 'lost': self.registry.alive[node].pop(name, None)
+    elif kind == 'lost': self.registry.workers_by_node[node].pop(name, None)
     elif kind == 'behind': return self.repropose_above(m['number'])
     elif kind in ('commit', 'entered', 'final', 'go_back'):
         c.handle(m)
@@ -661,9 +673,11 @@ def handle_node_report(self: NodeController, node: int, m: dict[str, Any]) -> No
 def repropose_above(self: NodeController, number: int) -> None:
     "Proposes again above generation `number`, which a worker has already seen."
     gen = self.require_coordinator.generation
-    if self.newest and (self.fence.fresh or self.require_coordinator.held):   # the next one will be above it
-        self.newest = replace(self.newest, number=max(number, self.newest.number))
-        if gen: propose_generation(self.require_coordinator.store, gen, self.newest)
+    # the next one will be above it
+    if self.newest_generation and (self.fence.nothing_proposed or self.require_coordinator.held):
+        self.newest_generation = replace(self.newest_generation,
+                                         number=max(number, self.newest_generation.number))
+        if gen: propose_generation(self.require_coordinator.store, gen, self.newest_generation)
         return
     if gen is None or number < gen.number: return
     new = replace(gen, number=number + 1, lost=(), joined=(), reason='above an older number')
@@ -679,22 +693,23 @@ def handle_message(self: NodeController, node: int, m: dict[str, Any]) -> None:
     elif kind == 'lease': self.renew_lease()
     elif kind == 'record':
         found = decode_record(m['text'])
-        here = dict(kind='here', alive=self.registry.alive[self.id], **self.registry.own_identity())
+        here = dict(kind='here', alive=self.registry.workers_by_node[self.id], **self.registry.own_identity())
         self.send_to_leader(here)
         if found.term > self.require_state.term: self.adopt_state(found)
     elif kind == 'refused': self.reach.refuse(m['why'])
     elif kind == 'generation' and m['term'] >= self.link.term:
         self.adopt_generation(decode_generation(m['text']), m['store'])
-    elif kind == 'over': self.over = True
+    elif kind == 'over': self.all_finished = True
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #a7c1e0d3
 @patch
 def adopt_generation(self: NodeController, gen: Generation, store: Iterable[Any]) -> None:
     "Handles a generation announced by the leader."
     self.link.said = True
-    if self.newest is None or gen.number > self.newest.number: self.newest = gen
+    if self.newest_generation is None or gen.number > self.newest_generation.number:
+        self.newest_generation = gen
     self.lease.resume(gen)
-    self.store_at = tuple(store)
+    self.store_address = tuple(store)
     self.floor = gen.floor if 'checkpoint' in gen.reason else max(self.floor, gen.floor)
     self.reach.notify_workers(gen, tuple(store))
 
@@ -702,23 +717,24 @@ def adopt_generation(self: NodeController, gen: Generation, store: Iterable[Any]
 def handle_hello(self: NodeController, node: int, m: dict[str, Any]) -> None:
     "As the leader, handles a node's hello. Raises StateLost."
     if m['token'] == self.reach.token and (self.record is None or m['term'] > self.require_state.term):
-        self.contacts.early[node] = m   # that node read our new term before we did
+        self.contacts.early_hellos[node] = m   # that node read about our new term before we did
         return self.read_state()
     if not self.is_leader or node not in self.require_state.nodes or m['token'] != self.require_state.token:
         return self.reach.disconnect(node)
     self.contacts.hear(node, self.clock())
     self.registry.refused.discard(node)   # it may have missed the refusal
-    self.registry.alive[node] = dict(m['alive'])
-    self.require_coordinator.final.update(m['final'])
+    self.registry.workers_by_node[node] = dict(m['alive'])
+    self.require_coordinator.finish_generations.update(m['final'])
     self.floor = self.require_coordinator.floor = max(self.floor, m['floor'])
     newest = decode_generation(m['newest']) if m['newest'] else None
-    if self.fence.fresh and newest and (self.newest is None or newest.number > self.newest.number):
-        self.newest = newest
+    if self.fence.nothing_proposed and newest and (self.newest_generation is None
+                                                   or newest.number > self.newest_generation.number):
+        self.newest_generation = newest
     self.reach.send(node, dict(kind='record', text=self.require_state.encode()))
-    before = self.newest
-    self.reconcile('join' if not self.fence.fresh else self.require_state.why)
-    if self.newest and self.newest is before and not self.fence.fresh:
-        self.broadcast_generation(self.newest, [node])
+    before = self.newest_generation
+    self.reconcile('join' if not self.fence.nothing_proposed else self.require_state.why)
+    if self.newest_generation and self.newest_generation is before and not self.fence.nothing_proposed:
+        self.broadcast_generation(self.newest_generation, [node])
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #7dd7f6cf
 @patch
@@ -734,35 +750,35 @@ def handle_disconnected(self: NodeController, node: int) -> None:
 def tick(self: NodeController) -> None:
     "Does whatever is due; call it at least ten times per second. Raises StateLost."
     now, r = self.clock(), self.record
-    if self.over: return
+    if self.all_finished: return
     if self.lease.is_over(now): self.pause_workers()
-    if self.question.asking: return
+    if self.question.in_progress: return
     if r is None or not self.is_member: return self.rejoin_tick(now)
     if self.is_leader: return self.lead_tick(now)
     newer = self.session.round > r.round
     if self.link.term is None:
         rest = [n for n in r.nodes if n != r.leader]
         if self.link.is_my_turn(rest.index(self.id), now): self.take_over(rest, f'lost node {r.leader}', True)
-        elif now - self.question.asked_at > .1: self.read_state()
+        elif now - self.question.sent_at > .1: self.read_state()
     elif newer and self.session.is_vacant(now):
         self.take_over(self.session.ids, f'node {r.leader} did not come to the rendezvous')
 
 @patch
 def can_spare_leaving(self: NodeController) -> bool:
     "As the leader: whether enough nodes remain without those that are leaving."
-    return len({*self.require_state.nodes} - self.contacts.leaving) >= max(1, self.least)
+    return len({*self.require_state.nodes} - self.contacts.leaving_nodes) >= max(1, self.min_nodes)
 
 @patch
 def rejoin_tick(self: NodeController, now: float) -> None:
     "Acts while this node is in no record: joins a rendezvous, or takes over."
     r = self.record
     if self.session.meeting: return
-    if r and self.session.round <= r.round:   # the round was adopted or passed without us
+    if r and self.session.round <= r.round:   # the round was adopted, or passed, without us
         self.session.meeting = True
         return self.reach.rejoin_rendezvous()
     if self.session.is_my_turn(r.leader if r else None, now):
         self.take_over(self.session.ids, f'lost node {r.leader}' if r else 'start')
-    elif now - self.question.asked_at > .1: self.read_state()
+    elif now - self.question.sent_at > .1: self.read_state()
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #66cd3548
 @patch
@@ -771,24 +787,25 @@ def lead_tick(self: NodeController, now: float) -> None:
     r = self.require_state
     contacts = self.contacts
     contacts.give_up_silent(r.nodes, now)
-    if self.session.round > r.round: wanted, why = self.session.members(r.nodes, contacts.heard), 'join'
-    else: wanted, why = r.nodes, 'lost node ' + ', '.join(map(str, sorted(contacts.lost | contacts.leaving)))
+    if self.session.round > r.round: wanted, why = self.session.members(r.nodes, contacts.hello_times), 'join'
+    else: wanted, why = r.nodes, 'lost node ' + ', '.join(map(str,
+                                                              sorted(contacts.lost | contacts.leaving_nodes)))
     nodes = contacts.staying(wanted, self.id)
-    if nodes == r.nodes: why = f'round {self.session.round}'   # the same nodes met again
+    if nodes == r.nodes: why = f'round {self.session.round}'   # the same nodes have met again
     if nodes != r.nodes or self.session.round > r.round:
         self.propose_state(nodes=nodes, round=max(r.round, self.session.round), why=why)
-    elif now - self.question.asked_at > 1.: self.read_state()
-    if self.require_coordinator.late or self.fence.waits: self.reconcile('join')
+    elif now - self.question.sent_at > 1.: self.read_state()
+    if self.require_coordinator.late or self.fence.waits_for_other_world: self.reconcile('join')
 
 @patch(as_prop=True)
 def is_finished(self: NodeController) -> bool:
     "Whether the run is over."
-    if self.is_leader and not self.require_coordinator.held and not self.fence.fresh:
-        self.over = self.require_coordinator.is_finished
-    return self.over
+    if self.is_leader and not self.require_coordinator.held and not self.fence.nothing_proposed:
+        self.all_finished = self.require_coordinator.is_finished
+    return self.all_finished
 
 @patch(as_prop=True)
-def generation(self: NodeController) -> Generation | None: return self.newest
+def generation(self: NodeController) -> Generation | None: return self.newest_generation
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #b7b7fa99
 def samples_of_own_workers(events: Iterable[Event], pieces: Callable[[int], int],

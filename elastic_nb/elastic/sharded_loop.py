@@ -85,8 +85,8 @@ class ShardedOptimizerSync(ShardedReducer):
     def __init__(self,
         module: nn.Module, # The module whose trainable gradients are summed
         optimizer: ShardedOptimizer, # The optimizer that updates some of these parameters
-        micro_batches: int, # Leaves of the tree
-        beside: int = 1, # Numbers summed with the gradient; the first is the loss
+        micro_batches: int, # Number of leaves of the tree
+        beside: int = 1, # How many numbers are summed along with the gradient; the first is the loss
         # Rank distance from a fresh shard to its second holder; 0: none; None: `shadow_rank_distance`
         shadow: int | None = None,
         measure: bool = False, # Whether the gradient norm is needed; then all ranks get the whole gradient
@@ -98,7 +98,7 @@ class ShardedOptimizerSync(ShardedReducer):
 
     def refusal_reason(self, settings: Sequence[str]) -> str:
         "Returns why one of `settings` (all need the whole gradient) is unsupported; '' if none is."
-        if self.whole or not settings: return ''
+        if self.gives_whole_gradient or not settings: return ''
         return f"{settings[0]} looks at the whole gradient: take ShardedOptimizerSync(..., measure=True)"
 
 def params_outside_optimizer(model: nn.Module, optimizer: ShardedOptimizer) -> list[nn.Parameter]:
@@ -129,26 +129,26 @@ LINES = dict(
 class ShardedLoop(ElasticLoop):
     "The elastic loop with a sharded optimizer; each shard has a shadow. One object per worker."
     sync: ShardedOptimizerSync
-    portion = 1 << 18 # Maximum elements whose moments a worker sends or receives after a step
+    portion = 1 << 18 # Maximum number of elements whose moments a worker sends or receives after a step
     def __init__(self,
         member: Member, # This worker's membership
         engine: Trainable, # The engine to train; it steps with the optimizer of `sync`
         sync: ShardedOptimizerSync, # The sync between replicas
-        checkpoints: CheckpointManager | None = None, # Stores states, in case a shard is lost
+        checkpoints: CheckpointManager | None = None, # Keeps states in case a shard is lost
         comm: Communicator | None = None, # As in `ElasticLoop`
     ):
         super().__init__(member, engine, sync, checkpoints, comm)
-        self.pending: Tensor | None = None # The sums of a step that have arrived and are not used yet
-        self.whole = True # Whether all parameters are current as of `engine.step` steps
-        self.broken = False # A shard is lost, so the held state is unusable
-        self.leaving = False # A member was asked to save and leave, and all have agreed on it
-        self.have: dict[int, list[range]] = {} # Rank -> spans that it holds
-        self.goal: ShardLayout | None = None # Target layout of this generation
-        self.turns: list[list[tuple[int, int, range]]] = [] # Remaining moves, by step
-        self.moved = self.steps = 0 # Bytes received in this generation; its number of turns
+        self.pending_sums: Tensor | None = None # The sums of a step that have arrived and are not used yet
+        self.params_current = True # Whether all parameters are current as of `engine.step` steps
+        self.shard_lost = False # A shard is lost, so the held state is unusable
+        self.all_leave = False # A member was asked to save and leave, and all have agreed on it
+        self.held_spans: dict[int, list[range]] = {} # Rank -> spans that it holds
+        self.target_layout: ShardLayout | None = None # Target layout of this generation
+        self.transfer_turns: list[list[tuple[int, int, range]]] = [] # Remaining moves, by step
+        self.received_bytes = self.turn_count = 0 # Bytes received in this generation, and its number of turns
         if why := sync.refusal_reason(whole_gradient_settings(getattr(engine, 'c', None))):
             raise ValueError(why)
-        if isinstance(sync, BucketReducer):   # its sum may wait for other ranks during backward
+        if isinstance(sync, BucketReducer):   # this sum may wait for other ranks during backward
             sync.wire.tick = member.raise_if_peer_gone
 
     @property
@@ -156,18 +156,18 @@ class ShardedLoop(ElasticLoop):
 
     def wanted_spans(self, rank: int) -> list[range]:
         "Returns the spans that `rank` currently holds in this generation."
-        return self.sync.plan.held_by(rank)
+        return self.sync.next_layout.held_by(rank)
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #6d1eeb9f
 @patch
 def apply_sum(self: ShardedLoop, summed: Tensor) -> int:
     "Agrees, steps, and exchanges parameters; returns the number of the newest generation."
-    self.pending = summed
+    self.pending_sums = summed
     self.fault_point('prepared')
     asked = int(self.member.leave.is_set())
     # from here on, the step is pending on all ranks, so we step in any case
     newest, asked = self.comm.all_reduce_max(self.comm.newest_generation(), asked)
-    self.leaving = asked > 0
+    self.all_leave = asked > 0
     self.fault_point('commit')
     self.optimizer_step(summed)
     self.fault_point('stepped')
@@ -176,7 +176,7 @@ def apply_sum(self: ShardedLoop, summed: Tensor) -> int:
         self.comm.run_collective(work)
     self.fault_point('spread')
     self.sync.load_gathered_params()
-    self.whole = True
+    self.params_current = True
     self.transfer_moments()
     self.fault_point('agree')
     return newest
@@ -185,18 +185,18 @@ def apply_sum(self: ShardedLoop, summed: Tensor) -> int:
 def optimizer_step(self: ShardedLoop, summed: Tensor) -> None:
     "Steps the spans that this worker holds."
     super(ShardedLoop, self).optimizer_step(summed)
-    self.pending, self.whole = None, False
+    self.pending_sums, self.params_current = None, False
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #9c0deec7
 @patch
 def restore_if_nothing_committed(self: ShardedLoop, gen: Generation) -> None:
     "Restores as in the elastic loop, even if the held state is unusable."
-    if not self.broken: return super(ShardedLoop, self).restore_if_nothing_committed(gen)
-    self.pending, self.whole, self.last = None, True, None
+    if not self.shard_lost: return super(ShardedLoop, self).restore_if_nothing_committed(gen)
+    self.pending_sums, self.params_current, self.last = None, True, None
     if self.engine.restore(self.checkpoints) is None:
         raise StateLost("a shard of the optimizer's state is lost with all of its holders, and there is no "
                         "good checkpoint yet: start the run again, and it starts over")
-    self.broken = False
+    self.shard_lost = False
     self.say('restored', tier=self.checkpoints.source, skipped=[])
 
 @patch
@@ -206,7 +206,7 @@ def check_roll_call(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -
 @patch
 def after_copy(self: ShardedLoop, ms: dict[str, float], lap: Callable[[], float]) -> dict[str, Any]:
     "Returns the number of steps until all moments have moved; training does not wait for them."
-    return dict(turns=len(self.turns))
+    return dict(turns=len(self.transfer_turns))
 
 @patch
 def finish_join(self: ShardedLoop) -> None:
@@ -220,24 +220,25 @@ def choose_source(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> 
     """Exchanges facts, steps if the world does, and completes the parameters. Returns the first member with
     the state and the members without it. Raises StateLost, or StaleGeneration after a rollback."""
     rank, mine = self.comm.rank, [[s.start, s.stop] for s in self.optimizer.spans]
-    fact = dict(step=self.engine.step, pending=self.pending is not None, whole=self.whole, spans=mine)
+    fact = dict(step=self.engine.step, pending=self.pending_sums is not None, whole=self.params_current,
+                spans=mine)
     facts = self.comm.run_collective(all_gather_json, self.comm.group, fact)
     self.fault_point('facts')
     target = target_step(facts, gen.floor)
     able = [r for r, f in enumerate(facts) if can_reach(f, target)]
-    self.have = {r: [range(*s) for s in facts[r]['spans']] for r in able}
-    everything = [range(self.optimizer.size)]
-    if target < gen.floor or uncovered_spans(everything, sum(self.have.values(), [])):
+    self.held_spans = {r: [range(*s) for s in facts[r]['spans']] for r in able}
+    everything = [range(self.optimizer.numel)]
+    if target < gen.floor or uncovered_spans(everything, sum(self.held_spans.values(), [])):
         self.handle_lost_shard(gen)
     self.plan_resharding(gen.roster)
     if rank in able and self.engine.step < target:
-        self.optimizer_step(self.pending)   # another member has stepped, or reported it
+        self.optimizer_step(self.pending_sums)   # another member has stepped, or has reported the commit
         self.fault_point('stepped')
-    self.pending = None
+    self.pending_sums = None
     done = {r: facts[r]['whole'] and facts[r]['step'] == target for r in able}
-    have = {r: everything if done[r] else self.have[r] for r in able}
+    have = {r: everything if done[r] else self.held_spans[r] for r in able}
     self.exchange_params(plan_moves(have, {r: everything for r in able}))
-    self.whole = True
+    self.params_current = True
     self.fault_point('params')
     return gen.roster[able[0]], [name for r, name in enumerate(gen.roster) if r not in able]
 
@@ -253,11 +254,14 @@ def exchange_params(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> N
 @patch
 def plan_resharding(self: ShardedLoop, roster: Sequence[str]) -> None:
     "Plans the target layout, the moves to it, and the layout until then."
-    ranks, size = range(len(roster)), self.optimizer.size
-    self.goal = plan_layout([self.have.get(r, []) for r in ranks], roster, size, self.sync.shadow)
-    self.turns = batch_moves(plan_moves(self.have, {r: self.goal.held_by(r) for r in ranks}), self.portion)
-    self.moved, self.steps = 0, len(self.turns)
-    self.sync.plan = transitional_layout(self.goal, self.have) if self.turns else self.goal
+    ranks, size = range(len(roster)), self.optimizer.numel
+    self.target_layout = plan_layout([self.held_spans.get(r, []) for r in ranks], roster, size,
+                                     self.sync.shadow)
+    self.transfer_turns = batch_moves(plan_moves(self.held_spans, {r: self.target_layout.held_by(r)
+                                                                   for r in ranks}), self.portion)
+    self.received_bytes, self.turn_count = 0, len(self.transfer_turns)
+    self.sync.next_layout = (transitional_layout(self.target_layout, self.held_spans) if self.transfer_turns
+                             else self.target_layout)
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #7a38b7fb
 @patch
@@ -281,19 +285,20 @@ def exchange_shards(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> l
 @patch
 def transfer_moments(self: ShardedLoop) -> None:
     "Runs one turn of moves; a receiver of moments also updates them from the next step on."
-    if not self.turns: return
-    turn, self.turns = self.turns[0], self.turns[1:]
+    if not self.transfer_turns: return
+    turn, self.transfer_turns = self.transfer_turns[0], self.transfer_turns[1:]
     new = self.exchange_shards(turn)
     self.fault_point('turn')
     self.optimizer.add_shards(map(self.optimizer.to_device, new))
-    self.moved += sum(p.nbytes for p in new)
-    for _, to, span in turn: self.have[to] = merge_spans([*self.have.get(to, []), span])
-    self.sync.plan = transitional_layout(self.goal, self.have) if self.turns else self.goal
-    if not self.turns: self.optimizer.keep_spans(self.wanted_spans(self.comm.rank))
-    self.sync.set_layout(self.sync.plan)
-    if self.turns: return
+    self.received_bytes += sum(p.nbytes for p in new)
+    for _, to, span in turn: self.held_spans[to] = merge_spans([*self.held_spans.get(to, []), span])
+    self.sync.next_layout = (transitional_layout(self.target_layout, self.held_spans) if self.transfer_turns
+                             else self.target_layout)
+    if not self.transfer_turns: self.optimizer.keep_spans(self.wanted_spans(self.comm.rank))
+    self.sync.set_layout(self.sync.next_layout)
+    if self.transfer_turns: return
     self.fault_point('filled')
-    self.say('filled', moved=self.moved, turns=self.steps)
+    self.say('filled', moved=self.received_bytes, turns=self.turn_count)
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #01f67668
 @patch
@@ -302,13 +307,13 @@ def handle_lost_shard(self: ShardedLoop, gen: Generation) -> None:
     if not self.checkpoints:
         raise StateLost("all workers that held a slice of the optimizer's state are gone, and there is no "
                         "checkpoint")
-    self.broken = True
+    self.shard_lost = True
     self.roll_back(gen)
 
 @patch
 def gather_optimizer_state(self: ShardedLoop, *ranks: int) -> OptimizerShard:
     "Gathers the whole optimizer state on the CPU of `ranks`; the other ranks get an empty shard."
-    world, everything = range(self.comm.world), range(self.optimizer.size)
+    world, everything = range(self.comm.world), range(self.optimizer.numel)
     found = self.exchange_shards(plan_moves({r: self.wanted_spans(r) for r in world},
                                             {r: [everything] for r in ranks}))
     if self.comm.rank not in ranks: return OptimizerShard(range(0))
@@ -325,7 +330,7 @@ def save_if_due(self: ShardedLoop) -> None:
 @patch
 def save_if_asked(self: ShardedLoop) -> None:
     "Before all ranks leave, rank 0 saves the gathered state."
-    if not (self.leaving and self.checkpoints): return
+    if not (self.all_leave and self.checkpoints): return
     with state_dict_showing(self.optimizer, self.gather_optimizer_state(0)): self.save_now()
 
 @patch
@@ -345,6 +350,6 @@ class ShardedGradientSync(ShardedOptimizerSync, BucketReducer):
         "Returns why one of `settings` (all need the whole gradient) is unsupported; '' if none is."
         if odd := [s for s in settings if s not in ('clip', 'on_nonfinite')]:
             return f"{odd[0]} looks at the whole gradient: take ShardedOptimizerSync(..., measure=True)"
-        if not self.wire.measure and settings:
+        if not self.wire.measures_norms and settings:
             return f"{settings[0]} asks for the norm: take ShardedGradientSync(..., measure=True)"
         return ''

@@ -37,8 +37,8 @@ from .staleness import StalenessBound, staleness_weight
 # %% ../../nbs/12_lowcomm/11_parameter_server.ipynb #020f503f
 _HEAD = struct.Struct('<4sIQI') # magic, size of the fields, size of the body, crc32 of these three
 _MAGIC = b'enb2'
-MAX_FIELDS_BYTES = 1 << 16 # Largest size of a frame's fields in bytes
-MAX_BODY_BYTES = 1 << 32 # Largest size of a frame's body in bytes, unless the reader sets another limit
+MAX_FIELDS_BYTES = 1 << 16 # Maximum size of a frame's fields in bytes
+MAX_BODY_BYTES = 1 << 32 # Maximum size of a frame's body in bytes, unless the reader sets another limit
 
 def encode_frame(fields: dict[str, Any], body: bytes = b'') -> bytes:
     "Encodes JSON values and bytes as one frame with checksums. Raises BadMessage if the fields are too long."
@@ -128,13 +128,13 @@ def _next_good(path: Path, at: int) -> int | None:
 class Terms:
     "What a server accepts and how it applies it. A folder belongs to one set of terms."
     codec: Codec = Quantized() # Codec for the gradients
-    most: int = 50 # Updates that a gradient may have missed, as in `StalenessBound`
+    most: int = 50 # Maximum updates that a gradient may have missed, as in `StalenessBound`
     adaptive: bool = False # As in `StalenessBound`
     by_age: bool = False # Whether to weight a gradient by `1 / (1 + missed)`, see `staleness_weight`
     workers: int = 0 # 0: each gradient is a step. n: a step takes one from each of workers 0 to n - 1
     rule: str = 'mean' # How a synchronous step combines gradients, as in `aggregate`
     f: int = 0 # Number of Byzantine workers that the rule tolerates
-    clip: float | None = None # Largest norm of a step's gradient
+    clip: float | None = None # Maximum norm of a step's gradient
 
     def __post_init__(self) -> None:
         "Raises ValueError for inconsistent terms, TooFewWorkers for a rule that needs more workers."
@@ -153,7 +153,7 @@ class Terms:
 
     @property
     def summed(self) -> int:
-        "Number of gradients that a step always sums."
+        "Number of gradients that every step is certain to sum."
         return max(1, self.workers) if self.rule == 'mean' else 1
 
 # %% ../../nbs/12_lowcomm/11_parameter_server.ipynb #f28de78e
@@ -190,18 +190,18 @@ class ParameterServer:
         save_every: int = 100, # Steps between checkpoints
         point: Callable[[str], None] = no_fault_point,
     ):
-        self.model, self.optimizer, self.terms, self.point = model, optimizer, terms, point
+        self.model, self.optimizer, self.terms, self.fault_point = model, optimizer, terms, point
         self.params, self.save_every, self.folder = trainable_parameters(model), save_every, Path(folder)
         self.count = sum(p.numel() for p in self.params)
         self.version, self.bound = 0, StalenessBound(terms.most, terms.adaptive)
         # Worker -> its last gradient, the answer, and how many were accepted
         self.last_pushes: dict[str, dict[str, Any]] = {}
         self.inbox: dict[int, Tensor] = {} # Worker -> its gradient for the next step
-        self.disk = NVMeBackend(self.folder, keep_last_n=2)
+        self.checkpoint_tier = NVMeBackend(self.folder, keep_last_n=2)
         self.journal: Any = None # A PushJournal, once the folder has been read
         about = [shapes_checksum(model), type(optimizer).__name__, repr(optimizer.defaults), repr(terms)]
         self.fingerprint = checksum(json.dumps(about).encode())
-        self.disk.claim(self.fingerprint)
+        self.checkpoint_tier.claim(self.fingerprint)
         try: self._resume()
         except BaseException:
             self.close()
@@ -223,7 +223,7 @@ class ParameterServer:
 
     @property
     def wait_reason(self) -> str:
-        "A text about what the next step is waiting for."
+        "Describes what the next step is waiting for."
         return f"{len(self.inbox)} of {self.terms.workers or 1} gradients of the next step are here"
 
     def tick(self) -> bool:
@@ -232,7 +232,7 @@ class ParameterServer:
 
     def close(self) -> None:
         if self.journal: self.journal.close()
-        self.disk.close()
+        self.checkpoint_tier.close()
 
 # %% ../../nbs/12_lowcomm/11_parameter_server.ipynb #97a3eb0c
 @patch
@@ -307,18 +307,18 @@ def push(self: ParameterServer, worker: int, number: int, version: int, data: by
     if self.terms.rule == 'mean' and not gradient.square().sum().isfinite():
         raise BadMessage(f"the squares of what worker {worker} sends have no sum in float32; a mean keeps it")
     fields = dict(worker=worker, number=number, version=version, sum=sum, counts=counts)
-    self.point('judged')
+    self.fault_point('judged')
     self.journal.add(fields, data if counts else b'')
-    self.point('written')
+    self.fault_point('written')
     answer = self.apply(fields, gradient)
-    self.point('applied')
+    self.fault_point('applied')
     if answer['version'] == self.version and counts and self.version % self.save_every == 0: self.save()
     return answer
 
 @patch
 def cached_answer(self: ParameterServer, worker: int, number: int, version: int, sum: str
                   ) -> dict[str, Any] | None:
-    "The earlier answer to this push; None if the push is new. Raises BadMessage if it is neither."
+    "The earlier answer to a repeated push; None if the push is new. Raises BadMessage if it is neither."
     last = self.last_pushes.get(str(worker), dict(number=0, sum='', answer={}))
     if number == last['number'] and sum == last['sum']: return last['answer']
     if number != last['number'] + 1:
@@ -345,16 +345,16 @@ def save(self: ParameterServer) -> None:
     try: self._write()
     except OSError as e:
         return warnings.warn(f"no checkpoint of version {self.version}: {e}; the journal continues")
-    self.point('saved')
+    self.fault_point('saved')
     self._begin_journal()
-    self.point('begun')
-    kept = min(f.step for f in self.disk.list_checkpoints())
+    self.fault_point('begun')
+    kept = min(f.step for f in self.checkpoint_tier.list_checkpoints())
     for path in self._journals():
         if int(path.name[8:]) < kept: path.unlink()
 
 @patch
 def _write(self: ParameterServer) -> None:
-    self.disk.save(snapshot(self.state.to_tree(), step=self.version, fingerprint=self.fingerprint))
+    self.checkpoint_tier.save(snapshot(self.state.to_tree(), step=self.version, fingerprint=self.fingerprint))
 
 @patch
 def _journals(self: ParameterServer) -> list[Path]: return sorted(self.folder.glob('journal-*'))
@@ -377,7 +377,7 @@ def replay(self: ParameterServer, fields: dict[str, Any], body: bytes) -> None:
 @patch
 def _resume(self: ParameterServer) -> None:
     "Loads the newest valid checkpoint and replays the journals after it."
-    found = load_latest_valid({'nvme': self.disk}, self.fingerprint)
+    found = load_latest_valid({'nvme': self.checkpoint_tier}, self.fingerprint)
     for s in found.skipped: warnings.warn(f"the checkpoint {s.name} is not used: {s.why}")
     if found.state is None: self._write()   # the initial weights and the terms
     else: self.meta = unpack_state(TrainState.from_tree(found.state), self.model, self.optimizer)

@@ -45,7 +45,7 @@ def dequantize(whole: Tensor, steps: Tensor, block: int) -> Tensor:
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #ca963134
 def outlier_mask(x: Tensor, block: int, limit: float) -> Tensor:
-    "Mask (n,) of numbers larger than `limit` times the root mean square of their block; limit 0: none is."
+    "Mask (n,) of numbers above `limit` times the root mean square of their block; none if `limit` is 0."
     if not limit: return torch.zeros(len(x), dtype=torch.bool)
     rows = as_blocks(x, block)
     sizes = torch.full((len(rows), 1), float(block))
@@ -126,16 +126,16 @@ class ErrorFeedback:
     sender: int = 0 # The sender's number in messages
     round: int = 0 # The next round to encode
     error: Tensor | None = None # The residual: what was not sent yet, (n,), float32
-    pending: Tensor | None = None # The residual after this round, if the round counts
-    encoded: bool = False # Whether this round was encoded
+    pending_residual: Tensor | None = None # The residual after this round, if the round counts
+    is_encoded: bool = False # Whether this round was encoded
 
     def commit(self, accepted: bool = True) -> None:
-        """Ends the round. `accepted`: the message was used; if not, the residual does not change.
+        """Ends the round. `accepted`: whether the message was used; if not, the residual does not change.
 
         Raises RuntimeError if an accepted round was never encoded."""
-        if accepted and not self.encoded: raise RuntimeError(f"round {self.round} was not encoded")
-        if accepted: self.error = self.pending
-        self.round, self.pending, self.encoded = self.round + 1, None, False
+        if accepted and not self.is_encoded: raise RuntimeError(f"round {self.round} was not encoded")
+        if accepted: self.error = self.pending_residual
+        self.round, self.pending_residual, self.is_encoded = self.round + 1, None, False
 
     def state_dict(self) -> dict[str, Any]:
         "Returns the state for a checkpoint. After loading, an uncommitted round is encoded again."
@@ -149,7 +149,8 @@ class ErrorFeedback:
                 raise BadMessage(f"{name} of a sender is a whole number below {most}, not {state[name]!r}")
         error = state['error']
         self.error = None if error is None else check_tensor(error, "the residual of a sender").clone()
-        self.sender, self.round, self.pending, self.encoded = state['sender'], state['round'], None, False
+        self.sender, self.round = state['sender'], state['round']
+        self.pending_residual, self.is_encoded = None, False
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #a77ba396
 def check_tensor(x: Tensor, what: str = "the gradient") -> Tensor:
@@ -189,8 +190,8 @@ class Codec:
             x = check_tensor(x + self.decay * state.error, "the gradient with its residual")
         payload = self.pack(x)
         data = encode_message(CodecMessage(state.sender, state.round, len(x), payload), repr(self))
-        state.pending = x - self.unpack(payload, len(x)) if self.decay else None
-        state.encoded = True
+        state.pending_residual = x - self.unpack(payload, len(x)) if self.decay else None
+        state.is_encoded = True
         return data
 
     def decode(self, data: bytes) -> Tensor:
@@ -200,14 +201,14 @@ class Codec:
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #95f6c435
 def read_floats(data: bytes, what: str, least: float = -_LARGEST) -> Tensor:
-    "Reads (len(data) / 4,) float32 numbers. Raises BadMessage if one is not finite or less than `least`."
+    "Reads (len(data) / 4,) float32 numbers. Raises BadMessage if one is not finite or is below `least`."
     x = torch.from_numpy(np.frombuffer(data, '<f4').copy())
     if not (x.isfinite() & (x >= least)).all(): raise BadMessage(f"{what}: a number that no sender writes")
     return x
 
 @dataclass(frozen=True)
 class Quantized(Codec):
-    "Integers with a step size per block; outliers separate. 8 bits: 3.9 times fewer bytes, 4 bits: 7.5."
+    "Integers, one step size per block, separate outliers: 3.9 times fewer bytes (4 bits: 7.5 times)."
     bits: int = 8 # Bits per number, 2 to 8
     block: int = 256 # Numbers that share a step size
     limit: float = 5. # Numbers above this multiple of their block's RMS are sent unquantized; 0: none
@@ -298,7 +299,7 @@ class RoundInbox:
         return message.sender
 
     def mean(self, without: Iterable[int] = ()) -> Tensor:
-        "The mean (count,), float32. `without`: senders to omit. Raises BadMessage if another is missing."
+        "The mean (count,), float32. `without`: senders to omit. Raises BadMessage if any other is missing."
         wanted = [s for s in self.expected_senders if s not in {*without}]
         missing = [s for s in wanted if s not in self.received]
         if missing or not wanted:

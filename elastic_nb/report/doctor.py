@@ -32,7 +32,7 @@ from ..checkpoint.remote.object_store_tier import STORE_TIMEOUT_S
 from ..config import BadConfig, Config, RunConfig
 from ..config_file import read_config
 from ..elastic.fault_injection import planned_faults
-from ..elastic.ledger import RunHistory, RunRows, to_history, outages
+from ..elastic.ledger import RunHistory, RunRows, to_run_history, outages
 from ..elastic.supervisor import NO_KERNEL_FACTOR, LOADING_FACTOR
 from .goodput import Goodput, goodput_of
 from .status import RunReader, has_durable_checkpoint, run_state
@@ -56,17 +56,17 @@ DIAGNOSIS_LEVELS = 'bad', 'slow', 'seen' # From the worst to the mildest
 @dataclass(frozen=True)
 class MeasuredTimes:
     "Times measured in a run, in seconds. None: not measured."
-    step: float | None = None # A typical step: the median time between two commits
-    longest: float | None = None # The longest time between two commits of one generation
-    blocking: float | None = None # The longest pause of training for a save
+    step_s: float | None = None # A typical step: the median time between two commits
+    longest_step_s: float | None = None # The longest time between two commits of one generation
+    blocking_s: float | None = None # The longest pause of training for a save
     save: float | None = None # The longest time until a save was on disk
-    load: float | None = None # The longest load of a checkpoint
-    copy: float | None = None # The longest copy of the state to a worker
-    size: int | None = None # Bytes of the largest checkpoint
+    load_s: float | None = None # The longest load of a checkpoint
+    copy_s: float | None = None # The longest copy of the state to a worker
+    checkpoint_bytes: int | None = None # Bytes of the largest checkpoint
 
 def measured_times(events: RunRows) -> MeasuredTimes:
     "Returns the measured times of a run; `events`: its rows."
-    rows = to_history(events)
+    rows = to_run_history(events)
     marks = _marks_by_generation(rows)
     gaps = [b - a for times in marks.values() for a, b in zip(times, times[1:])]
     saves = [e.data for e in rows.events if e.kind == 'checkpoint']
@@ -114,18 +114,20 @@ def timeout_rules(c: RunConfig, m: MeasuredTimes) -> list[TimeoutRule]:
     found = [
         TimeoutRule('elastic.silence', e.silence, 'elastic.stall', e.stall, 2,
                     "the run is given up before a stopped worker is fenced"),
-        _known('a step', m.longest, 'elastic.stall', e.stall, 3, fence),
-        _known('a save that stops training', m.blocking, 'elastic.stall', e.stall, 3, fence),
-        _known('the load of a checkpoint', m.load, f'elastic.stall x {LOADING_FACTOR}',
+        _known('a step', m.longest_step_s, 'elastic.stall', e.stall, 3, fence),
+        _known('a save that stops training', m.blocking_s, 'elastic.stall', e.stall, 3, fence),
+        _known('the load of a checkpoint', m.load_s, f'elastic.stall x {LOADING_FACTOR}',
                LOADING_FACTOR * e.stall, 3,
                "a run that begins at a checkpoint is given up while it loads"),
-        _known('a copy of the state', m.copy, 'elastic.stall', e.stall, 3, fence),
-        _known('a step', m.longest, f'elastic.silence x {NO_KERNEL_FACTOR}', NO_KERNEL_FACTOR * e.silence, 1,
+        _known('a copy of the state', m.copy_s, 'elastic.stall', e.stall, 3, fence),
+        _known('a step', m.longest_step_s, f'elastic.silence x {NO_KERNEL_FACTOR}',
+               NO_KERNEL_FACTOR * e.silence, 1,
                fence)]
     if d.num_workers: found += [
         TimeoutRule('data.reader_timeout', d.reader_timeout, 'elastic.stall', e.stall, 1.5,
                     "the worker is fenced before its reader is replaced"),
-        _known('a step', m.step, 'data.reader_timeout', d.reader_timeout, 1, "healthy readers are replaced")]
+        _known('a step', m.step_s, 'data.reader_timeout', d.reader_timeout, 1,
+               "healthy readers are replaced")]
     if k.checkpoint_interval: found += [*_graces(c, m, ends)]
     return [layer for layer in found if layer]
 
@@ -136,7 +138,7 @@ def _known(inner: str, seconds: float | None, outer: str, outer_s: float, factor
 def _graces(c: RunConfig, m: MeasuredTimes, why: str) -> list[TimeoutRule | None]:
     "Returns rules for what must fit into the time between SIGTERM and the end."
     k, found = c.checkpoint, []
-    last = (m.longest or 0.) + m.save if m.save is not None else None
+    last = (m.longest_step_s or 0.) + m.save if m.save is not None else None
     for name, grace in (('elastic.grace', c.elastic.grace), ('checkpoint.grace', k.grace)):
         found.append(_known('a step and a save', last, name, grace, 2, why))
         if k.async_save_policy == 'retry':
@@ -189,13 +191,13 @@ def check_settings(c: RunConfig, m: MeasuredTimes) -> list[Diagnosis]:
         found.append(_bad('elastic.max_restarts', f"{e.max_restarts}, and the section chaos plans "
                           f"{kills} losses", f"Set it to {kills} or more"))
     every = k.checkpoint_interval
-    if m.save and m.step and isinstance(every, int) and every and m.save > every * m.step:
+    if m.save and m.step_s and isinstance(every, int) and every and m.save > every * m.step_s:
         found.append(_slow('checkpoint.checkpoint_interval', f"a save takes {_s(m.save)}, and the next "
-                           f"one is due after {_s(every * m.step)}: saves are skipped",
-                           f"Set it to {math.ceil(2 * m.save / m.step)} or more, or to auto"))
-    if m.step and isinstance(every, int) and every * m.step > 3600:
+                           f"one is due after {_s(every * m.step_s)}: saves are skipped",
+                           f"Set it to {math.ceil(2 * m.save / m.step_s)} or more, or to auto"))
+    if m.step_s and isinstance(every, int) and every * m.step_s > 3600:
         found.append(_slow('checkpoint.checkpoint_interval', f"{every} steps take "
-                           f"{every * m.step / 3600:.1f} h, which a loss of all workers undoes",
+                           f"{every * m.step_s / 3600:.1f} h, which a loss of all workers undoes",
                            "Set it to auto"))
     return found
 
@@ -203,13 +205,15 @@ def check_settings(c: RunConfig, m: MeasuredTimes) -> list[Diagnosis]:
 @dataclass(frozen=True)
 class MachineProbe:
     "The resources of this machine; a test passes a fake one."
-    free: Callable[[Path], int | None] = lambda path: _free(path) # Free bytes for a folder
-    memory: Callable[[], int | None] = lambda: _memory() # Available bytes
-    shm: Callable[[], int | None] = lambda: _free(Path('/dev/shm')) # Bytes in /dev/shm; None: there is none
-    files: Callable[[], int] = lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0] # Open files per process
+    free_disk_bytes: Callable[[Path], int | None] = lambda path: _free(path) # Free bytes for a folder
+    available_memory_bytes: Callable[[], int | None] = lambda: _memory() # Available bytes
+    shm_bytes: Callable[[], int
+                        | None] = lambda: _free(Path('/dev/shm')) # Bytes in /dev/shm; None: there is none
+    max_open_files: Callable[[], int] = lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0] # Per process
     now: Callable[[], float] = time.time # Seconds since 1970
-    volatile: Callable[[Path], bool] = lambda path: _volatile(path) # Whether a folder is only in memory
-    writes: Callable[[Path], bool] = lambda path: os.access(path, os.W_OK | os.X_OK) # Whether it is writable
+    is_volatile: Callable[[Path], bool] = lambda path: _volatile(path) # Whether a folder is only in memory
+    is_writable: Callable[[Path], bool] = lambda path: os.access(path, os.W_OK
+                                                                 | os.X_OK) # Whether it is writable
 
 def _there(path: Path) -> Path:
     "Returns the folder, or the nearest one above it that exists."
@@ -244,7 +248,7 @@ def _volatile(path: Path) -> bool:
 # %% ../../nbs/08_report/17_doctor.ipynb #99a3d930
 def checkpoint_bytes(c: RunConfig, m: MeasuredTimes) -> int | None:
     "Returns the bytes of a checkpoint: as measured, or estimated for our GPT; None for another model."
-    if m.size: return m.size
+    if m.checkpoint_bytes: return m.checkpoint_bytes
     if c.model.hub or c.model.entry: return None
     w, bytes_of_a_token = c.model.width, 256
     return 12 * (c.model.layers * 12 * w * w + (bytes_of_a_token + c.data.length) * w)   # weights and AdamW
@@ -255,10 +259,10 @@ def check_machine(c: RunConfig, m: MeasuredTimes, here: MachineProbe = MachinePr
 
 def _check_folder(c: RunConfig, m: MeasuredTimes, here: MachineProbe) -> list[Diagnosis]:
     k, found, size = c.checkpoint, [], checkpoint_bytes(c, m)
-    place, free = Path(k.nvme_path), here.free(Path(k.nvme_path))
+    place, free = Path(k.nvme_path), here.free_disk_bytes(Path(k.nvme_path))
     if not k.checkpoint_interval: return []
     there = _there(place.absolute())
-    if not there.is_dir() or not here.writes(there):
+    if not there.is_dir() or not here.is_writable(there):
         return [_bad('checkpoint.nvme_path', f"{there} is not a folder that we may write",
                      "Name another folder, or give this process the right to write there")]
     many = k.keep_last_n + k.keep_best + 1   # a new checkpoint is written before an old one is removed
@@ -266,13 +270,13 @@ def _check_folder(c: RunConfig, m: MeasuredTimes, here: MachineProbe) -> list[Di
         found.append(_bad('checkpoint.nvme_path', f"{free / 1e6:,.0f} MB are free, and {many} "
                           f"checkpoints take {many * size / 1e6:,.0f} MB",
                           "Make room, or lower checkpoint.keep_last_n"))
-    if here.volatile(place):
+    if here.is_volatile(place):
         found.append(_bad('checkpoint.nvme_path', f"{place} is in memory: a restart of the machine "
                           "takes all checkpoints", "Name a folder on a disk"))
     return found
 
 def _check_memory(c: RunConfig, m: MeasuredTimes, here: MachineProbe) -> list[Diagnosis]:
-    k, size, memory = c.checkpoint, checkpoint_bytes(c, m), here.memory()
+    k, size, memory = c.checkpoint, checkpoint_bytes(c, m), here.available_memory_bytes()
     if not (k.is_enabled and size): return []
     most = k.max_memory_mb
     if most is not None and 1e6 * most < 2 * size:
@@ -286,11 +290,11 @@ def _check_memory(c: RunConfig, m: MeasuredTimes, here: MachineProbe) -> list[Di
 
 def _check_rest(c: RunConfig, here: MachineProbe) -> list[Diagnosis]:
     found, workers = [], c.elastic.workers + c.elastic.spares
-    files, need = here.files(), 64 + 8 * workers + 4 * c.data.num_workers
+    files, need = here.max_open_files(), 64 + 8 * workers + 4 * c.data.num_workers
     if 0 <= files < need:
         found.append(_bad('open files', f"a process may open {files}, and one with {workers} peers needs "
                           f"{need}", f"ulimit -n {max(1024, 2 * need)}"))
-    shm = here.shm()
+    shm = here.shm_bytes()
     if shm is not None and shm < 8 << 20:
         found.append(_bad('/dev/shm', f"{shm / 1e6:.1f} MB are free: libraries that share memory there "
                           "are killed without a message", "Make it larger (in Docker: --shm-size=1g)"))
@@ -464,17 +468,18 @@ def _recovered(rows: RunHistory, found: Goodput) -> list[Diagnosis]:
     "Returns a finding for each loss after which the run continued: its costs, and what would be faster."
     told, pieces = [], found.spans
     for o in outages(rows):
-        if not (o.gap and o.before and o.after): continue
-        start, end, spent = o.gap[0], o.gap[1], Counter()
+        if not (o.commit_gap and o.commit_before and o.after): continue
+        start, end, spent = o.commit_gap[0], o.commit_gap[1], Counter()
         for p in pieces:
             if p.bucket in ('training', 'idle'): continue
             spent[p.bucket] += max(0., min(p.end, end) - max(p.start, start))
         parts = ', '.join(f'{bucket} {s:.2f} s' for bucket, s in spent.most_common(3) if s > .005)
         most = spent.most_common(1)[0][0] if spent else 'training'
         todo = ADVICE[most] if end - start > 1 else "Nothing to change: that is less than a second"
-        hung = o.death.data.get('cause') == 'hung'
+        hung = o.death_event.data.get('cause') == 'hung'
         if most == 'detection' and not hung: todo = "Nothing to change: it was no hang"
-        told.append(Diagnosis('seen', f'worker {o.death.worker}', f"lost by {o.death.data.get('cause')}, "
+        told.append(Diagnosis('seen', f'worker {o.death_event.worker}',
+                              f"lost by {o.death_event.data.get('cause')}, "
                               f"{end - start:.2f} s without a step; over all slots: {parts or 'nothing'}",
                               todo))
     return told

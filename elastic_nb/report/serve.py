@@ -63,7 +63,7 @@ def run_id(folder: str, name: str) -> str:
     return sha256(f'{folder}\0{name}'.encode('utf-8', 'surrogatepass')).hexdigest()[:16]
 
 def find_ledgers(root: Path, kind: str = 'run.db', most: int = 1000, deep: int = 6) -> Iterator[Path]:
-    "Yields the ledgers (or other files) at or below `root`; limited in number and depth, following no links."
+    "Yields the ledgers (or other files) at or below `root`; limited in number and depth; follows no links."
     if root.is_file():
         yield root
         return
@@ -126,7 +126,7 @@ def downsample_m4(
     y: np.ndarray, # Shape (n,)
     left: float, # First visible x
     right: float, # Last visible x
-    width: int, # Pixels between them
+    width: int, # Number of pixels between them
 ) -> np.ndarray:
     """Returns the indices of at most `4 * width` points that draw the same line: for each column of pixels,
     the first, last, lowest and highest (M4: Jugel et al., VLDB 2014), and one point beyond each edge."""
@@ -203,7 +203,7 @@ def chart_data(
     events: Sequence[Event], # All rows except those of steps
     columns: Mapping[str, np.ndarray], # step, t, gen and loss of each commit, sorted by t, shape (commits,)
     now: float | None, # Current time on the ledger's clock, if the run is not over
-    window: tuple[float | None, float | None] = (None, None), # Seconds of the run to show; all by default
+    window: tuple[float | None, float | None] = (None, None), # Seconds of the run to show; by default all
     width: int = 800, # Width in pixels
 ) -> dict[str, Any]:
     "Returns what the page draws, limited to what the screen can show: at most `4 * width` commits."
@@ -245,7 +245,7 @@ def _cut(lane: dict[str, Any], zero: float, left: float, right: float, width: in
 class RunReaderCache:
     "The runs that clients look at, with one shared reader each; drops the least recently used one."
     def __init__(self, most: int = 4):
-        self.most, self._lock = most, threading.Lock()
+        self.max_readers, self._lock = most, threading.Lock()
         self._known: OrderedDict[str, CachedRun] = OrderedDict()
 
     @contextmanager
@@ -254,28 +254,28 @@ class RunReaderCache:
         with self._lock:
             shown = self._known.setdefault(found.id, CachedRun(found))
             self._known.move_to_end(found.id)
-            while len(self._known) > self.most: self._known.popitem(last=False)
+            while len(self._known) > self.max_readers: self._known.popitem(last=False)
         with shown.lock:
-            if shown.watch is None: shown.watch = RunReader(found.path, found.name, alone=False)
-            else: shown.watch.poll()
+            if shown.reader is None: shown.reader = RunReader(found.path, found.name, alone=False)
+            else: shown.reader.poll()
             yield shown
 
 @dataclass
 class CachedRun:
     "A run that a client is looking at."
-    found: ServedRun
-    watch: RunReader | None = None # Reader of the run; None until the first request
+    served_run: ServedRun
+    reader: RunReader | None = None # Reader of the run; None until the first request
     lock: threading.Lock = field(default_factory=threading.Lock)
     _columns: tuple[int, dict[str, np.ndarray]] | None = None # Id of the last row, and the columns up to it
 
     def columns(self) -> dict[str, np.ndarray]:
         "Returns the first report of each commit, sorted by time: a repeated step appears twice."
-        if self._columns is None or self._columns[0] != self.watch.last_row_id:
-            rows = self.watch.story.steps()
+        if self._columns is None or self._columns[0] != self.reader.last_row_id:
+            rows = self.reader.story.steps()
             span = int(rows.step.max(initial=0)) + 1
             first = np.sort(np.unique(rows.gen * span + rows.step, return_index=True)[1])
             kept = dict(t=rows.t, step=rows.step, gen=rows.gen, loss=rows.float_column('loss'))
-            self._columns = self.watch.last_row_id, {k: v[first] for k, v in kept.items()}
+            self._columns = self.reader.last_row_id, {k: v[first] for k, v in kept.items()}
         return self._columns[1]
 
 # %% ../../nbs/08_report/10_serve.ipynb #aebb4a2b
@@ -284,9 +284,9 @@ class HttpResponse:
     "The response to a request."
     body: bytes = b''
     status: int = 200
-    kind: str = 'application/json'
+    content_type: str = 'application/json'
     headers: tuple[tuple[str, str], ...] = ()
-    late: float = 0. # Seconds to wait before it is sent
+    delay_s: float = 0. # Seconds to wait before it is sent
 
 def json_response(value: Any, status: int = 200) -> HttpResponse:
     "Returns `value` as JSON; characters that are not allowed in text become question marks."
@@ -314,8 +314,9 @@ class Dashboard:
         token: str = '', # Token that every client must send; may be empty on loopback
         hosts: Iterable[str] = (), # Host names that browsers may use, besides localhost
     ):
-        self.shelf, self.watched, self.may, self.token = RunIndex(root), RunReaderCache(), may, token
-        self.hosts = {'localhost', '127.0.0.1', '::1', *(h.lower() for h in hosts)}
+        self.run_index, self.reader_cache = RunIndex(root), RunReaderCache()
+        self.allows_commands, self.token = may, token
+        self.allowed_hosts = {'localhost', '127.0.0.1', '::1', *(h.lower() for h in hosts)}
         self._session = secrets.token_hex(32) # What a browser stores instead of the token
         self._brief: dict[str, tuple[Any, dict[str, Any]]] = {} # By id: the signature of a file, and its row
 
@@ -328,13 +329,13 @@ def run_details(self: Dashboard, request: HttpRequest, found: ServedRun) -> Http
         if value is not None and not math.isfinite(value): raise ValueError(f"{name} must be a number")
         return value
     width = int(min(max(number('width') or 800, 50), 4000))
-    with self.watched.acquire(found) as shown:
-        status = shown.watch.status()
+    with self.reader_cache.acquire(found) as shown:
+        status = shown.reader.status()
         now = time.monotonic() if status['state'] == 'running' else None
-        drawn = chart_data(shown.watch.story.events, shown.columns(), now, (number('from'), number('to')),
+        drawn = chart_data(shown.reader.story.events, shown.columns(), now, (number('from'), number('to')),
                            width)
-        last = max(shown.watch.last_row_id, 0)
-    can = ['kill', 'hang', 'add'] if self.may and now is not None else []
+        last = max(shown.reader.last_row_id, 0)
+    can = ['kill', 'hang', 'add'] if self.allows_commands and now is not None else []
     alive = [w['name'] for w in status['workers'] if w['state'] in LIVE_STATES]
     return json_response(dict(status, alive=alive, id=found.id, folder=found.folder, picture=drawn, last=last,
                               may=can))
@@ -352,7 +353,7 @@ def run_summary(self: Dashboard, found: ServedRun) -> dict[str, Any]:
     known, row = self._brief.get(found.id, (None, {}))
     if known == seen and row['state'] != 'running': return row
     try:
-        with self.watched.acquire(found) as shown: status = shown.watch.status()
+        with self.reader_cache.acquire(found) as shown: status = shown.reader.status()
     except (ValueError, sqlite3.Error) as e:
         return dict(id=found.id, run=found.name, state='unreadable', error=str(e))
     rows = status['recoveries']
@@ -367,7 +368,7 @@ def run_summary(self: Dashboard, found: ServedRun) -> dict[str, Any]:
 @patch
 def list_runs(self: Dashboard) -> list[dict[str, Any]]:
     "Returns the list of runs, newest first."
-    runs = self.shelf.runs()
+    runs = self.run_index.runs()
     for gone in {*self._brief} - {*runs}: self._brief.pop(gone, None)
     return sorted(map(self.run_summary, runs.values()), key=lambda row: row.get('started') or '',
                   reverse=True)
@@ -396,7 +397,7 @@ def prometheus(rows: Sequence[Mapping[str, Any]]) -> str:
 @patch
 def send_command(self: Dashboard, request: HttpRequest, found: ServedRun) -> HttpResponse:
     "Asks the supervisor of the run to kill, hang or add a worker."
-    if not self.may: return error_response("this server was started without --allow-kill", 403)
+    if not self.allows_commands: return error_response("this server was started without --allow-kill", 403)
     kind = request.headers.get('content-type', '').partition(';')[0].strip().lower()
     if kind != 'application/json': return error_response("send application/json", 415)
     try:
@@ -423,18 +424,19 @@ def respond(self: Dashboard, request: HttpRequest) -> HttpResponse:
         return error_response("there is nothing to do here", 405)
     if where == '/api/health': return json_response(dict(ok=True))
     page = PAGES.get('/' if parts[0] == 'run' and len(parts) == 2 else where)
-    if page: return HttpResponse(page[1].encode(), kind=f'{page[0]}; charset=utf-8')
+    if page: return HttpResponse(page[1].encode(), content_type=f'{page[0]}; charset=utf-8')
     if where == '/metrics': return HttpResponse(prometheus(self.list_runs()).encode('utf-8', 'replace'),
-                                                kind='text/plain; version=0.0.4; charset=utf-8')
-    if where == '/api/runs': return json_response(dict(runs=self.list_runs(), allow_kill=self.may,
-                                                            queues=self.shelf.queues()))
-    found = self.shelf.runs().get(parts[2]) if parts[:2] == ['api', 'runs'] and len(parts) in (3, 4) else None
+                                                content_type='text/plain; version=0.0.4; charset=utf-8')
+    if where == '/api/runs': return json_response(dict(runs=self.list_runs(), allow_kill=self.allows_commands,
+                                                            queues=self.run_index.queues()))
+    found = self.run_index.runs().get(parts[2]) if parts[:2] == ['api',
+                                                                 'runs'] and len(parts) in (3, 4) else None
     if found is None: return error_response("there is no such page or run", 404)
     try:
         if parts[3:] == ['do']: return self.send_command(request, found)
         if parts[3:] == []: return self.run_details(request, found)
         if parts[3:] == ['metrics']:
-            with self.watched.acquire(found) as shown: return json_response(shown.watch.metrics())
+            with self.reader_cache.acquire(found) as shown: return json_response(shown.reader.metrics())
     except (ValueError, sqlite3.Error) as e: return error_response(str(e), 400)
     return error_response("there is no such page or run", 404)
 
@@ -466,7 +468,7 @@ def refusal(self: Dashboard, request: HttpRequest) -> HttpResponse | None:
     "Returns a response that says why `request` is refused; None if it is allowed."
     host, origin = request.headers.get('host', ''), request.headers.get('origin')
     name = host_name(host)
-    if not (name in self.hosts or self.token and is_ip_address(name)):
+    if not (name in self.allowed_hosts or self.token and is_ip_address(name)):
         return error_response("unknown host name; to allow it, start the server with --allow-host NAME", 421)
     scheme = 'https' if (origin or '').startswith('https:') else 'http'
     if origin is not None and origin.lower() != f'{scheme}://{host.strip().lower()}':
@@ -506,7 +508,7 @@ def log_in(self: Dashboard, request: HttpRequest) -> HttpResponse:
     shown = parse_qs(request.body.decode('utf-8', 'replace')).get('token', [''])[0].strip()
     if not (self.token and _same(shown, self.token)):
         headers = (('location', '/wrong'),)
-        return HttpResponse(status=303, headers=headers, late=.5)   # slows down guessing
+        return HttpResponse(status=303, headers=headers, delay_s=.5)   # slows down guessing
     value = f'{self.cookie_name}={self._session}; Path=/; HttpOnly; SameSite=Strict'
     return HttpResponse(status=303, headers=(('location', '/'), ('set-cookie', value)))
 
@@ -521,12 +523,12 @@ SECURITY_HEADERS = {
 
 def response_headers(answer: HttpResponse) -> list[tuple[bytes, bytes]]:
     "Returns the headers of a response: its content type, and what our pages must not do."
-    own = {'content-type': answer.kind, 'content-length': str(len(answer.body))}
+    own = {'content-type': answer.content_type, 'content-length': str(len(answer.body))}
     told = own | SECURITY_HEADERS | dict(answer.headers)
     return [(k.encode(), v.encode('latin-1', 'replace')) for k, v in told.items()]
 
 # %% ../../nbs/08_report/10_serve.ipynb #53b6b262
-# Longest row that a stream sends, in characters; for longer ones it sends only the length
+# Maximum characters in a row that a stream sends; of a longer row, it sends only the length
 MAX_ROW_CHARS = 1 << 16
 ROW_FIELDS = 'id', 't', 'kind', 'worker', 'gen', 'step'
 
@@ -575,13 +577,15 @@ MAX_STREAMS = 64 # Maximum number of concurrent streams
 class DashboardApp:
     "The dashboard as an ASGI application: it reads requests, waits in threads, and sends in pieces."
     def __init__(self, dashboard: Dashboard, patience: float = CLIENT_TIMEOUT_S):
-        self.dashboard, self.patience, self.closing, self.streams = dashboard, patience, False, 0
-        self.threads = ThreadPoolExecutor(8, thread_name_prefix='serve')
-        self.readers = ThreadPoolExecutor(2, thread_name_prefix='stream') # Streams wait only for each other
+        self.dashboard, self.client_timeout_s = dashboard, patience
+        self.is_closing, self.stream_count = False, 0
+        self.request_threads = ThreadPoolExecutor(8, thread_name_prefix='serve')
+        # Streams wait only for each other
+        self.stream_threads = ThreadPoolExecutor(2, thread_name_prefix='stream')
 
     def close(self) -> None:
-        self.closing = True
-        for pool in (self.threads, self.readers): pool.shutdown(wait=False)
+        self.is_closing = True
+        for pool in (self.request_threads, self.stream_threads): pool.shutdown(wait=False)
 
     async def __call__(self, scope: Mapping[str, Any], receive: Callable, send: Callable) -> None:
         if scope['type'] != 'http': return
@@ -590,15 +594,15 @@ class DashboardApp:
         request = HttpRequest(scope['method'], scope['path'], query, headers)
         try:
             if scope['method'] == 'POST':
-                request.body = await asyncio.wait_for(self.read_body(receive), self.patience)
+                request.body = await asyncio.wait_for(self.read_body(receive), self.client_timeout_s)
             if request.path.startswith('/api/runs/') and request.path.endswith('/events'):
                 answer = await self.stream_events(request, receive, send)
-            else: answer = await self.run_in_thread(self.threads, self.dashboard.respond, request)
+            else: answer = await self.run_in_thread(self.request_threads, self.dashboard.respond, request)
         except asyncio.TimeoutError: return
-        except Exception as e:   # our bugs must be visible, and not end the server
+        except Exception as e:   # our bugs must be visible, but must not end the server
             answer = error_response(f'{type(e).__name__} in the server', 500)
             print(f'elastic-nb serve: {type(e).__name__}: {e}', file=sys.stderr, flush=True)
-        if answer: await asyncio.sleep(answer.late)
+        if answer: await asyncio.sleep(answer.delay_s)
         if answer: await self.send_response(send, answer, scope['method'] == 'HEAD')
 
 # %% ../../nbs/08_report/10_serve.ipynb #6e0a906f
@@ -625,7 +629,7 @@ async def send_response(self: DashboardApp, send: Callable, answer: HttpResponse
     for at in pieces:
         piece = dict(type='http.response.body', body=answer.body[at:at + MAX_ROW_CHARS], more_body=True)
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(send(piece), self.patience)
+            await asyncio.wait_for(send(piece), self.client_timeout_s)
             continue
         return
     await send(dict(type='http.response.body'))
@@ -636,19 +640,20 @@ async def stream_events(self: DashboardApp, request: HttpRequest, receive: Calla
                         send: Callable) -> HttpResponse | None:
     "Sends the rows of a run as server-sent events, each with its id; an error response if there is no run."
     if no := self.dashboard.refusal(request): return no
-    found = (await self.run_in_thread(self.threads,
-                                      self.dashboard.shelf.runs)).get(request.path.split('/')[3])
+    found = (await self.run_in_thread(self.request_threads,
+                                      self.dashboard.run_index.runs)).get(request.path.split('/')[3])
     if found is None: return error_response("there is no such run", 404)
     asked = request.headers.get('last-event-id') or request.query.get('after') or '0'
     if not re.fullmatch(r'\d{1,15}', asked): return error_response("the id of an event is a number", 400)
-    if self.streams >= MAX_STREAMS: return error_response("too many streams are open; close a window", 503)
-    self.streams += 1
+    if self.stream_count >= MAX_STREAMS: return error_response("too many streams are open; close a window",
+                                                               503)
+    self.stream_count += 1
     with suppress(asyncio.TimeoutError, OSError):
         gone = asyncio.ensure_future(self.wait_disconnect(receive))
         try: await self.send_new_rows(found, int(asked), send, gone)
         finally:
             gone.cancel()
-            self.streams -= 1
+            self.stream_count -= 1
     return None
 
 @patch
@@ -660,12 +665,12 @@ async def wait_disconnect(self: DashboardApp, receive: Callable) -> None:
 async def send_new_rows(self: DashboardApp, found: ServedRun, last: int, send: Callable,
                         gone: asyncio.Future[Any]) -> None:
     "Sends new rows, four times a second, until the client or the server ends. A slow client loses nothing."
-    kind = HttpResponse(kind='text/event-stream; charset=utf-8')
+    kind = HttpResponse(content_type='text/event-stream; charset=utf-8')
     head = [(k, v) for k, v in response_headers(kind) if k != b'content-length']
     await send(dict(type='http.response.start', status=200, headers=head))
-    quiet = math.inf   # send something at once, so that the client knows it is connected
-    while not (self.closing or gone.done()):
-        try: rows = await self.run_in_thread(self.readers, rows_after, found, last)
+    quiet = math.inf   # send something immediately: the client learns that it is connected
+    while not (self.is_closing or gone.done()):
+        try: rows = await self.run_in_thread(self.stream_threads, rows_after, found, last)
         except ValueError: rows = []   # the file is busy, or being replaced
         text = ''.join(f'id: {n}\ndata: {row}\n\n' for n, row in rows)
         quiet = 0. if rows else quiet + .25
@@ -674,7 +679,7 @@ async def send_new_rows(self: DashboardApp, found: ServedRun, last: int, send: C
             data = text.encode('utf-8', 'replace')
             for at in range(0, len(data), MAX_ROW_CHARS):
                 piece = dict(type='http.response.body', body=data[at:at + MAX_ROW_CHARS], more_body=True)
-                await asyncio.wait_for(send(piece), self.patience)
+                await asyncio.wait_for(send(piece), self.client_timeout_s)
         if rows: last = rows[-1][0]
         if len(rows) < 1000: await asyncio.wait([gone], timeout=.25)
 
@@ -720,12 +725,12 @@ def uvicorn_server(gate: DashboardApp) -> Any:
         "Disconnects clients that connect and send no request."
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self.loop.call_later(gate.patience, lambda: self.cycle is None and transport.abort())
+            self.loop.call_later(gate.client_timeout_s, lambda: self.cycle is None and transport.abort())
 
     class Server(uvicorn.Server):
         "Stops on SIGTERM and Ctrl-C, and ends its streams."
         def handle_exit(self, sig: int, frame: Any) -> None: self.stop()
-        def stop(self) -> None: self.should_exit = gate.closing = True
+        def stop(self) -> None: self.should_exit = gate.is_closing = True
 
     return Server(uvicorn.Config(
         gate, http=Patient, ws='none', lifespan='off', loop='asyncio', access_log=False, log_level='critical',
@@ -766,7 +771,7 @@ def serve(
     gate = DashboardApp(Dashboard(root, allow_kill, token, names))
     server, line = uvicorn_server(gate), open_listener('127.0.0.1' if host == 'localhost' else host, port)
     shown = f'[{host}]' if ':' in host else host
-    number = len(gate.dashboard.shelf.runs())
+    number = len(gate.dashboard.run_index.runs())
     before = {sig: signal.signal(sig, server.handle_exit) for sig in (signal.SIGINT, signal.SIGTERM)}
     try:
         print(f"http://{shown}:{line.getsockname()[1]} shows {number} run{'s' * (number != 1)} below {root}"

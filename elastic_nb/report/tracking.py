@@ -58,7 +58,7 @@ def parse_line(text: bytes, line: int) -> JournalRow | JournalRollback | None:
 
 # %% ../../nbs/08_report/11_tracking.ipynb #11af8ff1
 def tail_journal(path: Path) -> Iterator[list[JournalRow | JournalRollback]]:
-    "Yields all rows of the journal `path`, up to 256 KiB at a time; an empty list if there are no new ones."
+    "Yields all rows of the journal `path`, up to 256 KiB at a time; an empty list if there are no new rows."
     line, rest = 0, b''
     with open(path, 'rb') as f:
         while True:
@@ -111,7 +111,7 @@ def unsent_points(row: JournalRow, marks: dict[str, int], key: Callable[[str], s
     return row._replace(values=new) if new else None
 
 def feed_once(sink: MetricSink, journal: Path, ended: threading.Event, say: Callable[..., None]) -> None:
-    "Passes the rows of `journal` to `sink` until training has ended. The sink's errors pass through."
+    "Passes the rows of `journal` to `sink` until training has ended. The sink's errors propagate."
     marks, skip = sink.sent_steps(), sink.lines_done()
     for rows in tail_journal(journal):
         last, new = ended.is_set() and not rows, []
@@ -139,26 +139,28 @@ class CSVSink(MetricSink):
     def __init__(self, run: RunMetadata):
         super().__init__(run)
         self.path = Path(run.folder) / f'{run.label}.csv'
-        self.now = self.path.with_suffix('.tmp') # Where rows go: a temporary file until the first pause
-        self.columns, self.row = ['step'], {} # Column names; row of the last step, which may get more values
+        # Where rows go: a temporary file until the first pause
+        self.current_path = self.path.with_suffix('.tmp')
+        self.columns = ['step']
+        self.open_row = {} # Column names; row of the last step, which may get more values
         self.rewrite_file(lambda row: False)
 
     def write(self, rows: list[JournalRow]) -> None:
         for row in rows:
-            if self.row and row.step != self.row['step']: self.write_row()
-            self.row |= dict(step=row.step) | row.values
+            if self.open_row and row.step != self.open_row['step']: self.write_row()
+            self.open_row |= dict(step=row.step) | row.values
             if new := [k for k in row.values if k not in self.columns]:
                 self.columns += new
                 self.rewrite_file(lambda row: True)
 
     def write_row(self) -> None:
-        self.out.writerow([self.row.get(c, '') for c in self.columns])
-        self.row = {}
+        self.out.writerow([self.open_row.get(c, '') for c in self.columns])
+        self.open_row = {}
 
     def flush(self) -> None:
         self.file.flush()
-        if self.now != self.path: os.replace(self.now, self.path)
-        self.now = self.path
+        if self.current_path != self.path: os.replace(self.current_path, self.path)
+        self.current_path = self.path
 
 # %% ../../nbs/08_report/11_tracking.ipynb #f5b48ed6
 @patch
@@ -167,25 +169,25 @@ def rewrite_file(self: CSVSink, keep: Callable[[dict[str, str]], bool]) -> None:
     rows = []
     if hasattr(self, 'file'):
         self.file.close()
-        with open(self.now, newline='', encoding='utf-8') as f:
+        with open(self.current_path, newline='', encoding='utf-8') as f:
             rows = [r for r in csv.DictReader(f) if keep(r)]
-    beside = self.now.with_suffix('.new')
+    beside = self.current_path.with_suffix('.new')
     with open(beside, 'w', newline='', encoding='utf-8') as f:
         out = csv.writer(f, lineterminator='\n')
         out.writerow(self.columns)
         out.writerows([row.get(c) or '' for c in self.columns] for row in rows)
-    os.replace(beside, self.now)
-    self.file = open(self.now, 'a', newline='', encoding='utf-8')
+    os.replace(beside, self.current_path)
+    self.file = open(self.current_path, 'a', newline='', encoding='utf-8')
     self.out = csv.writer(self.file, lineterminator='\n')
 
 @patch
 def roll_back(self: CSVSink, step: int) -> None:
-    if self.row and self.row['step'] > step: self.row = {}
+    if self.open_row and self.open_row['step'] > step: self.open_row = {}
     self.rewrite_file(lambda row: int(row['step']) <= step)
 
 @patch
 def close(self: CSVSink) -> None:
-    if self.row: self.write_row()
+    if self.open_row: self.write_row()
     self.flush()
     self.file.close()
 
@@ -202,40 +204,40 @@ class TensorBoardSink(MetricSink):
         for _ in range(20):   # the reader sorts files by the second in their names
             if not any(f'.{int(time.time())}.' in p.name for p in self.folder.glob('events.*')): break
             time.sleep(.1)
-        self.files = EventFileWriter(str(self.folder))
-        self.note = self.folder / 'lines.json'
-        self.begun = False # Whether the purge mark has been written
-        self.last = (-1, self.lines_done()) # The last step, and the line where it begins
+        self.event_writer = EventFileWriter(str(self.folder))
+        self.note_path = self.folder / 'lines.json'
+        self.purge_written = False # Whether the purge mark has been written
+        self.last_step_and_line = (-1, self.lines_done()) # The last step, and the line where it begins
 
     def lines_done(self) -> int:
-        with suppress(OSError, ValueError): return int(json.loads(self.note.read_text()))
+        with suppress(OSError, ValueError): return int(json.loads(self.note_path.read_text()))
         return 0
 
     def write(self, rows: list[JournalRow]) -> None:
-        if not self.begun: self.roll_back(rows[0].step - 1)
+        if not self.purge_written: self.roll_back(rows[0].step - 1)
         for row in rows:
-            if row.step != self.last[0]: self.last = row.step, row.line
+            if row.step != self.last_step_and_line[0]: self.last_step_and_line = row.step, row.line
             points = [self.summary.Value(tag=k, simple_value=v) for k, v in row.values.items()]
-            self.files.add_event(self.event.Event(wall_time=row.t, step=row.step,
+            self.event_writer.add_event(self.event.Event(wall_time=row.t, step=row.step,
                                                   summary=self.summary(value=points)))
 
     def roll_back(self, step: int) -> None:
-        self.begun = True
+        self.purge_written = True
         start = self.event.SessionLog(status=self.event.SessionLog.START)
-        self.files.add_event(self.event.Event(wall_time=time.time(), step=step + 1, session_log=start))
+        self.event_writer.add_event(self.event.Event(wall_time=time.time(), step=step + 1, session_log=start))
 
     def flush(self) -> None:
-        self.files.flush()
-        write_atomically(self.note, json.dumps(self.last[1]))
+        self.event_writer.flush()
+        write_atomically(self.note_path, json.dumps(self.last_step_and_line[1]))
 
     def close(self) -> None:
         self.flush()
-        self.files.close()
+        self.event_writer.close()
 
 # %% ../../nbs/08_report/11_tracking.ipynb #9400c0ce
 def wandb_records(data: bytes) -> Iterator[bytes]:
-    "Yields the records of a `.wandb` file, up to the first damage."
-    at, parts, block = 7, b'', 2**15   # the file begins with seven bytes of its own
+    "Yields the records of a `.wandb` file, up to the first damaged one."
+    at, parts, block = 7, b'', 2**15   # the file begins with a header of seven bytes
     while at + 7 <= len(data):
         left = block - at % block
         size, kind = struct.unpack('<HB', data[at + 4:at + 7])
@@ -264,35 +266,35 @@ class WandbSink(MetricSink):
     def __init__(self, run: RunMetadata):
         import wandb
         super().__init__(run)
-        self.folder, self.noted = Path(run.folder), Path(run.folder) / f'{run.label}.wandb.json'
+        self.folder, self.note_path = Path(run.folder), Path(run.folder) / f'{run.label}.wandb.json'
         mode = os.environ.get('WANDB_MODE') or ('online' if _wandb_key() else 'offline')
         quiet = wandb.Settings(console='off', silent=True, disable_git=True, save_code=False,
                                x_disable_stats=True)
         self.offline = mode != 'online'
-        self.known = self.steps_in_files()   # read now: soon the folder has our own file
+        self.steps_before = self.steps_in_files()   # read now: soon the folder will contain our own file
         project = re.sub(r'[^\w. -]+', '-', run.project)[:100]   # W&B refuses some characters
-        self.sink = wandb.init(project=project, name=run.name, id=run.label, dir=run.folder,
+        self.wandb_run = wandb.init(project=project, name=run.name, id=run.label, dir=run.folder,
                                mode=mode, resume='allow', config=run.config, settings=quiet,
                                **run.user_metadata(group='group', tags='tags', notes='notes'))
 
     def steps_in_files(self) -> dict[str, int]:
         "Returns metric -> the last step that is in the files."
         marks: dict[str, int] = {}
-        with suppress(OSError, ValueError): marks = json.loads(self.noted.read_text())
+        with suppress(OSError, ValueError): marks = json.loads(self.note_path.read_text())
         for k, step, _ in wandb_points(self.folder, self.run.label):
             marks[k] = max(step, marks.get(k, -1))
         return marks
 
     def sent_steps(self) -> dict[str, int]:
-        return dict(self.known) if self.offline else {'': self.sink.step - 1}
+        return dict(self.steps_before) if self.offline else {'': self.wandb_run.step - 1}
 
     def write(self, rows: list[JournalRow]) -> None:
-        for row in rows: self.sink.log(row.values, step=row.step)
+        for row in rows: self.wandb_run.log(row.values, step=row.step)
 
     def close(self) -> None:
-        self.sink.finish()
+        self.wandb_run.finish()
         if self.offline:   # `wandb sync --clean` removes the files
-            self.noted.write_text(json.dumps(self.steps_in_files()))
+            self.note_path.write_text(json.dumps(self.steps_in_files()))
 
 def _wandb_key() -> bool:
     netrc = Path(os.environ.get('NETRC', '~/.netrc')).expanduser()
@@ -307,22 +309,22 @@ class MLflowSink(MetricSink):
         from mlflow.entities import Metric, Param
         from mlflow.tracking import MlflowClient
         super().__init__(run)
-        self.metric, self.client = Metric, MlflowClient(self.tracking_uri())
+        self.metric_class, self.client = Metric, MlflowClient(self.tracking_uri())
         known = self.client.get_experiment_by_name(run.project)
         where = known.experiment_id if known else self.client.create_experiment(run.project)
         found = self.client.search_runs([where], f"tags.elastic_nb = '{run.id}'")
         if found:
-            self.id = found[0].info.run_id
-            self.client.update_run(self.id, 'RUNNING')
+            self.run_id = found[0].info.run_id
+            self.client.update_run(self.run_id, 'RUNNING')
         else:
             tags = run.user_metadata(group='group', notes='mlflow.note.content')
             tags |= {f'tag.{t}': 'true' for t in run.user_metadata(tags='tags').get('tags', [])}
             tags['elastic_nb'] = run.id
             made = self.client.create_run(where, run_name=run.name, tags=tags)
-            self.id = made.info.run_id
+            self.run_id = made.info.run_id
             params = [Param(self.metric_name(f'{s}.{k}'), str(v)[:500]) for s, group in run.config.items()
                       for k, v in (group.items() if isinstance(group, dict) else [('value', group)])]
-            for n in range(0, len(params), 100): self.client.log_batch(self.id, params=params[n:n + 100])
+            for n in range(0, len(params), 100): self.client.log_batch(self.run_id, params=params[n:n + 100])
 
     def tracking_uri(self) -> str:
         folder = Path(self.run.folder)
@@ -335,15 +337,15 @@ class MLflowSink(MetricSink):
         return '/'.join(p for p in parts if p.strip(' .')) or '_'   # MLflow treats names as paths
 
     def sent_steps(self) -> dict[str, int]:
-        names = self.client.get_run(self.id).data.metrics
-        return {k: max(m.step for m in self.client.get_metric_history(self.id, k)) for k in names}
+        names = self.client.get_run(self.run_id).data.metrics
+        return {k: max(m.step for m in self.client.get_metric_history(self.run_id, k)) for k in names}
 
     def write(self, rows: list[JournalRow]) -> None:
-        points = [self.metric(k, v, round(1000 * row.t), row.step)
+        points = [self.metric_class(k, v, round(1000 * row.t), row.step)
                   for row in rows for k, v in row.values.items()]
-        for n in range(0, len(points), 1000): self.client.log_batch(self.id, metrics=points[n:n + 1000])
+        for n in range(0, len(points), 1000): self.client.log_batch(self.run_id, metrics=points[n:n + 1000])
 
-    def close(self) -> None: self.client.set_terminated(self.id)
+    def close(self) -> None: self.client.set_terminated(self.run_id)
 
 # %% ../../nbs/08_report/11_tracking.ipynb #c93fa638
 class TrackioSink(MetricSink):
@@ -421,21 +423,21 @@ class SinkProcess:
             "from elastic_nb.report.tracking import sink_process_main; sink_process_main()")
 
     def __init__(self, sink: str, run: RunMetadata, journal: Path, limit: float):
-        self.sink, self.sent, self.error, self.closed = sink, 0, '', False
+        self.sink, self.lines_sent, self.error, self.closed = sink, 0, '', False
         order = json.dumps(dict(sink=sink, run=asdict(run), journal=str(journal), limit=limit))
         with open(journal.with_name(f'{sink}.log'), 'wb') as log:
             self.process = subprocess.Popen([sys.executable, '-c', self.code, json.dumps(sys.path), order],
                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
                                             start_new_session=True)
-        self.ear = threading.Thread(target=self.listen, daemon=True)
-        self.ear.start()
+        self.reader_thread = threading.Thread(target=self.listen, daemon=True)
+        self.reader_thread.start()
 
     def listen(self) -> None:
         "Records the output of the process until it ends."
         for text in self.process.stdout:
             with suppress(ValueError):
                 said = json.loads(text)
-                self.sent = said.get('sent', self.sent)
+                self.lines_sent = said.get('sent', self.lines_sent)
                 self.error = said.get('error', '' if 'sent' in said else self.error)
                 self.closed = said.get('closed', False)
 
@@ -446,11 +448,11 @@ class SinkProcess:
         except subprocess.TimeoutExpired: self.error = self.error or 'it does not answer'
         with suppress(ProcessLookupError): os.killpg(self.process.pid, signal.SIGKILL)   # and its children
         self.process.wait()
-        self.ear.join(5)
+        self.reader_thread.join(5)
         self.process.stdout.close()
 
 # %% ../../nbs/08_report/11_tracking.ipynb #389fb395
-MAX_QUEUED_ROWS = 10_000 # Rows that wait in memory while the journal cannot be written
+MAX_QUEUED_ROWS = 10_000 # Maximum number of rows in memory while the journal cannot be written
 DRAIN_LIMIT_S = 10. # Seconds that sinks have for the remaining rows after training has ended
 
 class SinkGroup:
@@ -462,17 +464,18 @@ class SinkGroup:
         config: Mapping[str, Any] | None = None, # Settings, JSON values
         limit: float | None = None, # Seconds that `close` waits; None: `DRAIN_LIMIT_S`
     ):
-        self.to, self.project = [*dict.fromkeys(tracking.to)], tracking.project
+        self.sink_names, self.project = [*dict.fromkeys(tracking.to)], tracking.project
         self.name = tracking.run or name
-        self.home = Path(folder).absolute() / 'tracking'
-        self.files = Path(tracking.folder).absolute() if tracking.folder else self.home
-        self.config, self.limit = dict(config or {}), DRAIN_LIMIT_S if limit is None else limit
-        self.lasts: dict[str, int] = {} # Metric -> last step in the journal
-        self.lines, self.dropped = 0, 0 # Lines of the journal; rows that were dropped
-        self.feeders: list[SinkProcess] = []
-        self.file: int | None = None # The journal
-        self.waiting: deque[str] = deque() # Lines that are not in the journal yet
-        self.retry_at, self.torn = 0., False # When to retry; whether the journal's end is incomplete
+        self.state_folder = Path(folder).absolute() / 'tracking'
+        self.output_folder = Path(tracking.folder).absolute() if tracking.folder else self.state_folder
+        self.config, self.close_timeout_s = dict(config or {}), DRAIN_LIMIT_S if limit is None else limit
+        self.last_steps: dict[str, int] = {} # Metric -> last step in the journal
+        self.journal_lines, self.dropped_rows = 0, 0 # Lines of the journal; rows that were dropped
+        self.sink_processes: list[SinkProcess] = []
+        self.journal_fd: int | None = None # The journal
+        self.pending_lines: deque[str] = deque() # Lines that are not in the journal yet
+        self.retry_at = 0.
+        self.journal_torn = False # When to retry; whether the journal's end is incomplete
         self.warned: set[str] = set()
 
     def warn(self, about: str, text: str) -> None:
@@ -484,35 +487,37 @@ class SinkGroup:
 @patch
 def _begin(self: SinkGroup, step: int) -> None:
     "Opens the journal of a run that resumes after `step` steps, or a new one. Raises OSError, ValueError."
-    for folder in (self.home, self.files): folder.mkdir(parents=True, exist_ok=True)
-    known = self.home / 'run.json'
+    for folder in (self.state_folder, self.output_folder): folder.mkdir(parents=True, exist_ok=True)
+    known = self.state_folder / 'run.json'
     run = json.loads(known.read_text()) if known.exists() else dict(n=0)
-    if run['n']: self._look(self.home / f"points-{run['n']}.jsonl")
-    if not run['n'] or step == 0 and self.lines:   # a new curve
-        n, self.lasts, self.lines = run['n'] + 1, {}, 0
+    if run['n']: self._look(self.state_folder / f"points-{run['n']}.jsonl")
+    if not run['n'] or step == 0 and self.journal_lines:   # a new curve
+        n, self.last_steps, self.journal_lines = run['n'] + 1, {}, 0
         name = self.name if n == 1 else f'{self.name}-{n}'
         run = dict(n=n, id=secrets.token_hex(4), name=name, project=self.project)
         write_atomically(known, json.dumps(run))
-    journal = self.home / f"points-{run['n']}.jsonl"
-    self.file = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    about = RunMetadata(run['name'], run['project'], run['id'], str(self.files), self.config)
-    for sink in self.to: self.feeders.append(SinkProcess(sink, about, journal, self.limit))
+    journal = self.state_folder / f"points-{run['n']}.jsonl"
+    self.journal_fd = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    about = RunMetadata(run['name'], run['project'], run['id'], str(self.output_folder), self.config)
+    for sink in self.sink_names: self.sink_processes.append(SinkProcess(sink, about, journal,
+                                                                        self.close_timeout_s))
 
 @patch
 def _look(self: SinkGroup, journal: Path) -> None:
     "Records the last steps that a journal already has."
     if not journal.exists(): return
     text = journal.read_bytes()
-    self.torn = bool(text) and not text.endswith(b'\n')
+    self.journal_torn = bool(text) and not text.endswith(b'\n')
     for rows in tail_journal(journal):
         if not rows: break
         for row in rows: self._note(row)
-    self.lines = count_lines(journal)
+    self.journal_lines = count_lines(journal)
 
 @patch
 def _note(self: SinkGroup, row: JournalRow | JournalRollback) -> None:
-    if isinstance(row, JournalRollback): self.lasts = {k: min(s, row.step) for k, s in self.lasts.items()}
-    else: self.lasts.update(dict.fromkeys(row.values, row.step))
+    if isinstance(row, JournalRollback): self.last_steps = {k: min(s, row.step) for k,
+                                                            s in self.last_steps.items()}
+    else: self.last_steps.update(dict.fromkeys(row.values, row.step))
 
 def count_lines(journal: Path) -> int:
     "Returns the number of readable lines of a journal."
@@ -526,23 +531,23 @@ def count_lines(journal: Path) -> int:
 @patch
 def log(self: SinkGroup, step: int, values: Mapping[str, float]) -> None:
     "Logs metrics by name, after `step` steps; skips steps that the journal already has."
-    if not self.to: return
+    if not self.sink_names: return
     try:
-        if self.file is None: self._begin(max(0, step - 1))
-        new = {k: float(v) for k, v in values.items() if self.lasts.get(k, -1) < step}
+        if self.journal_fd is None: self._begin(max(0, step - 1))
+        new = {k: float(v) for k, v in values.items() if self.last_steps.get(k, -1) < step}
         if not new: return
         row = dict(step=int(step), t=round(time.time(), 3), values=new)
-        self.lasts.update(dict.fromkeys(new, step))
+        self.last_steps.update(dict.fromkeys(new, step))
         self._append(json.dumps(row))
     except Exception as e: self.warn('journal', f'{type(e).__name__}: {e}')
 
 @patch
 def roll_back(self: SinkGroup, step: int) -> None:
     "Records that the run resumes after `step` steps and will repeat later steps that sinks already have."
-    if not self.to: return
+    if not self.sink_names: return
     try:
-        if self.file is None: self._begin(step)
-        if any(last > step for last in self.lasts.values()):
+        if self.journal_fd is None: self._begin(step)
+        if any(last > step for last in self.last_steps.values()):
             self._note(JournalRollback(0, step))
             self._append(json.dumps(dict(back=step)))
     except Exception as e: self.warn('journal', f'{type(e).__name__}: {e}')
@@ -551,24 +556,25 @@ def roll_back(self: SinkGroup, step: int) -> None:
 @patch
 def _append(self: SinkGroup, line: str) -> None:
     "Writes a line to the journal, and passes on what the feeders have reported."
-    self.waiting.append(line)
-    self.lines += 1
-    if len(self.waiting) > MAX_QUEUED_ROWS:
-        self.waiting.popleft()
-        self.dropped, self.lines = self.dropped + 1, self.lines - 1
+    self.pending_lines.append(line)
+    self.journal_lines += 1
+    if len(self.pending_lines) > MAX_QUEUED_ROWS:
+        self.pending_lines.popleft()
+        self.dropped_rows, self.journal_lines = self.dropped_rows + 1, self.journal_lines - 1
     if time.monotonic() >= self.retry_at: self._write()
-    for f in self.feeders:
-        if f.error: self.warn(f.sink, f"{f.error}; training continues, and rows wait in {self.home.name}")
+    for f in self.sink_processes:
+        if f.error: self.warn(f.sink,
+                              f"{f.error}; training continues, and rows wait in {self.state_folder.name}")
         elif f.process.poll() is not None: self.warn(f.sink, f"its process has ended; see {f.sink}.log")
 
 @patch
 def _write(self: SinkGroup) -> None:
-    text = ('\n' if self.torn else '') + ''.join(f'{line}\n' for line in self.waiting)
+    text = ('\n' if self.journal_torn else '') + ''.join(f'{line}\n' for line in self.pending_lines)
     try:
         data = text.encode()
-        self.torn = os.write(self.file, data) < len(data)
-        if self.torn: raise OSError("the disk is full")
-        self.waiting.clear()
+        self.journal_torn = os.write(self.journal_fd, data) < len(data)
+        if self.journal_torn: raise OSError("the disk is full")
+        self.pending_lines.clear()
     except OSError as e:
         self.retry_at = time.monotonic() + 1
         self.warn('journal', f'{e}; rows wait in memory')
@@ -577,25 +583,27 @@ def _write(self: SinkGroup) -> None:
 @patch
 def close(self: SinkGroup) -> dict[str, int]:
     "Ends the feeders; returns sink -> rows that it lacks. Waits for `limit` seconds at most."
-    if self.file is None: return {}
-    if self.waiting: self._write()
-    missing, until = {}, time.monotonic() + self.limit
-    for f in self.feeders:
-        with suppress(OSError): f.process.stdin.close()   # all at once
-    for f in self.feeders:
+    if self.journal_fd is None: return {}
+    if self.pending_lines: self._write()
+    missing, until = {}, time.monotonic() + self.close_timeout_s
+    for f in self.sink_processes:
+        with suppress(OSError): f.process.stdin.close()   # all at the same time
+    for f in self.sink_processes:
         f.close(until)
-        if not f.closed: missing[f.sink] = max(0, self.lines - f.sent)
+        if not f.closed: missing[f.sink] = max(0, self.journal_lines - f.lines_sent)
         if not f.closed: self.warn(f.sink, f"{f.error or 'its process has ended'}; {missing[f.sink]} of "
-                                           f"{self.lines} rows are not there, and the next start sends them")
-    if self.dropped: self.warn('dropped', f"{self.dropped} rows found no room on the disk, and are lost")
-    os.close(self.file)
-    self.file, self.feeders = None, []
-    self.to = []   # no rows after the end
+                                           f"{self.journal_lines} rows are not there, and the next start "
+                                           "sends them")
+    if self.dropped_rows: self.warn('dropped',
+                                    f"{self.dropped_rows} rows found no room on the disk, and are lost")
+    os.close(self.journal_fd)
+    self.journal_fd, self.sink_processes = None, []
+    self.sink_names = []   # no rows after the end
     return missing
 
 def open_sinks(tracking: TrackingConfig, run_name: str, folder: str | Path,
                config: Mapping[str, Any] | None = None, limit: float | None = None) -> SinkGroup:
-    "Returns the sinks of a run in `folder`; its first row starts them. Raises BadConfig if one is missing."
+    "Returns the sinks of a run in `folder`; its first row starts them. BadConfig if one is not installed."
     check_sinks(tracking)
     return SinkGroup(tracking, run_name, folder, config, limit)
 

@@ -43,7 +43,7 @@ class StepReceipt(NamedTuple):
         return (self.n, self.drawn), repr(self.lr), repr(self.loss)
 
 def step_receipts(rows: RunHistory) -> dict[StepReceipt, list[str]]:
-    "Returns receipt -> its workers, by generation and step. Raises ValueError without receipts."
+    "Returns receipt -> its workers, by generation and step. Raises ValueError if there are none."
     commits = rows.steps()
     if len(commits) and not commits.has_key('receipt').any():
         raise ValueError("the rows of its steps have no receipts: a version without them has written it")
@@ -77,15 +77,15 @@ class RunVerification:
     steps: dict[int, StepReceipt] = field(default_factory=dict) # Receipts behind the final weights, by step
     # Steps done -> receipts
     receipts_by_step: dict[int, set[int]] = field(default_factory=lambda: {0: {root_receipt()}})
-    seals: dict[int, set[str]] = field(default_factory=dict) # Steps done -> hashes of checkpoints
+    seals_by_step: dict[int, set[str]] = field(default_factory=dict) # Steps done -> hashes of checkpoints
     made_with: list[dict[str, str]] = field(default_factory=list) # Config, code and machine, by workers
     identity: dict[str, Any] = field(default_factory=dict) # What determines the result, in the newest start
     trained_with: tuple[Any, ...] = () # Config and code of the newest start that has trained
     sha256: str | None = None # Hash of the final state
-    digests: dict[int, str] = field(default_factory=dict) # Steps done -> sha256 of the state, of all starts
-    val: dict[int, str] = field(default_factory=dict) # Steps done -> validation loss, as text
-    ended: bool = False # Whether the last start reached the end of the run
-    exact: bool = True # Whether the newest start so far promises the same bits at any world size
+    digests_by_step: dict[int, str] = field(default_factory=dict) # Steps done -> sha256 of the state
+    val_losses: dict[int, str] = field(default_factory=dict) # Steps done -> validation loss, as text
+    reached_end: bool = False # Whether the last start reached the end of the run
+    promises_exact: bool = True # Whether the newest start so far promises the same bits at any world size
 
     @property
     def ok(self) -> bool: return not self.findings
@@ -102,7 +102,7 @@ class RunVerification:
 
 # %% ../../nbs/08_report/15_verify.ipynb #19e75641
 class AttemptEvidence:
-    "Facts from those rows of a start that are not steps."
+    "Facts from those rows of a start that do not describe steps."
     def __init__(self, rows: RunHistory):
         of: dict[str, list[Event]] = {}
         for e in rows.events: of.setdefault(e.kind, []).append(e)
@@ -111,19 +111,19 @@ class AttemptEvidence:
         for e in of.get('ready', []):
             about = e.data.get('receipts')
             if isinstance(about, dict) and about not in self.made_with: self.made_with.append(about)
-        self.abouts = {chain_context(a.get('config', ''), a.get('code', '')) for a in self.made_with}
-        self.own = {e.worker for e in of.get('spawn', [])}
+        self.chain_contexts = {chain_context(a.get('config', ''), a.get('code', '')) for a in self.made_with}
+        self.spawned_workers = {e.worker for e in of.get('spawn', [])}
         self.rosters = {e.gen: e.data['roster'] for e in of.get('generation', [])}
         disk = [e.data for e in of.get('ledger', [])]
-        self.gaps = [d['steps'] for d in disk if d.get('ok') and d.get('steps')]
-        self.full = bool(disk) and not disk[-1].get('ok')
-        self.copied = {e.gen for e in of.get('entered', [])
-                       if e.data.get('copied_from') and e.data['copied_from'] not in self.own}
-        self.entered = {e.worker for e in of.get('entered', [])}
+        self.step_gaps = [d['steps'] for d in disk if d.get('ok') and d.get('steps')]
+        self.ended_disk_full = bool(disk) and not disk[-1].get('ok')
+        self.copied_generations = {e.gen for e in of.get('entered', [])
+                       if e.data.get('copied_from') and e.data['copied_from'] not in self.spawned_workers}
+        self.entered_workers = {e.worker for e in of.get('entered', [])}
 
     def lost_rows(self, first: int, last: int) -> bool:
         "Whether rows of one of these steps were lost while the disk of the ledger was full."
-        return any(a <= last and first <= b for a, b in self.gaps)
+        return any(a <= last and first <= b for a, b in self.step_gaps)
 
     def is_member(self, worker: str | None, gen: int, kind: str) -> bool:
         """Whether `worker` may have a row of this kind in generation `gen`, as far as the rosters are known.
@@ -138,7 +138,7 @@ class AttemptEvidence:
     @property
     def has_remote_workers(self) -> bool:
         "Whether some workers were on other machines, so that their rows are in other ledgers."
-        return any(not self.own.issuperset(roster) for roster in self.rosters.values())
+        return any(not self.spawned_workers.issuperset(roster) for roster in self.rosters.values())
 
 # %% ../../nbs/08_report/15_verify.ipynb #6b739677
 def _span(first: int, last: int) -> str:
@@ -157,7 +157,7 @@ def recompute_receipts(self: RunVerification, start: str, entries: dict[StepRece
         else:
             if step - 1 in wrong_in: before = before | {e.receipt for e in entries}  # unknown where
             made = {e: {next_receipt(b, about, step, SampleDigest(e.n, e.drawn), e.loss, e.lr)
-                        for b in before for about in facts.abouts} for e in group}
+                        for b in before for about in facts.chain_contexts} for e in group}
             good = [e for e in group if e.receipt in made[e]]
             right = {e.receipt for e in good} or {e.receipt for e in group} | {*set().union(*made.values())}
             if wrong := [w for e in group if e not in good for w in entries[e]]:
@@ -202,7 +202,7 @@ def _unknown(self: RunVerification, start: str, gen: int, step: int, facts: Atte
     what = _span(first, step - 1)
     if facts.lost_rows(first, step - 1):
         self.notes.append(f"{start}: {what}: not proved; the disk of the ledger was full")
-    elif gen in facts.copied:
+    elif gen in facts.copied_generations:
         self.notes.append(f"{start}: {what}: not proved; they were done on other machines")
     else: self.add_finding('missing', start, first, f"{what}: the rows are missing")
 
@@ -216,7 +216,7 @@ def _again(self: RunVerification, start: str, step: int, entry: StepReceipt) -> 
     if old is None or old.comparable == entry.comparable: return
     what = next(name for name, a, b in zip(_PARTS, old.comparable, entry.comparable) if a != b)
     text = f"step {step} was done twice, and gave another {what}"
-    if self.exact: self.add_finding('twice', start, step, text)
+    if self.promises_exact: self.add_finding('twice', start, step, text)
     elif not any('was done twice' in note for note in self.notes):
         self.notes.append(f"{start}: {text}; only the strategy exact promises the same")
 
@@ -232,7 +232,7 @@ def contributions_by_step(rows: RunHistory) -> dict[tuple[int, int], list[int]]:
         for gen, step, n, hash_, k, of in zip(*(c.tolist() for c in columns)):
             entry = found.setdefault((gen, step), [0, 0, 0, of])
             entry[0], entry[2] = entry[0] + n, entry[2] + k
-            entry[1] = (SampleDigest(0, entry[1]) + SampleDigest(0, hash_)).hash
+            entry[1] = (SampleDigest(0, entry[1]) + SampleDigest(0, hash_)).id_hash_sum
     return found
 
 @patch
@@ -297,7 +297,8 @@ def check_identity(self: RunVerification, start: str, facts: AttemptEvidence) ->
     told = {text for e in facts.rows_by_kind.get('restored', []) for text in e.data.get('changed', [])}
     for e in facts.rows_by_kind.get('ready', []):
         mine = e.data.get('identity')
-        if not isinstance(mine, dict) or facts.entered and e.worker not in facts.entered: continue
+        if not isinstance(mine,
+                          dict) or facts.entered_workers and e.worker not in facts.entered_workers: continue
         found = describe_differences(self.identity, mine)
         if odd := [text for text in found if text not in told]:
             why = '; '.join(odd)
@@ -321,16 +322,16 @@ def check_ending(self: RunVerification, start: str, facts: AttemptEvidence) -> N
         possible = self.receipts_by_step.get(e.step or 0, {root_receipt()})
         if e.data.get('receipt', root_receipt()) not in possible:
             self._other(start, e.step or 0, 'receipt')
-        if (seal := e.data.get('seal')) and seal not in self.seals.setdefault(e.step, {seal}):
+        if (seal := e.data.get('seal')) and seal not in self.seals_by_step.setdefault(e.step, {seal}):
             self._other(start, e.step, 'state')
     last = max(self.receipts_by_step)
     for e in facts.rows_by_kind.get('checkpoint', []):
         step, seal = e.data.get('saved', 0), e.data.get('seal')
         if step > last: self._cut(start, last, step, facts, f"there is a checkpoint of step {step}")
         if seal is None: continue
-        if self.seals.setdefault(step, {seal}) != {seal} and self.exact:
+        if self.seals_by_step.setdefault(step, {seal}) != {seal} and self.promises_exact:
             self.add_finding('twice', start, step, f"the checkpoints of step {step} hold different states")
-        self.seals[step].add(seal)
+        self.seals_by_step[step].add(seal)
     self._final(start, last, facts)
 
 # %% ../../nbs/08_report/15_verify.ipynb #e4e4345d
@@ -339,7 +340,7 @@ def _cut(self: RunVerification, start: str, last: int, step: int, facts: Attempt
          why: str) -> None:
     "Adds a finding: steps from `last` on have no rows, though they were done."
     what = _span(last, step - 1)
-    if facts and (facts.full or facts.lost_rows(last, step - 1)):
+    if facts and (facts.ended_disk_full or facts.lost_rows(last, step - 1)):
         self.notes.append(f"{start}: {what}: not proved; the disk of the ledger was full")
     elif not any(f.what == 'cut' for f in self.findings):
         self.add_finding('cut', start, last, f"{what}: the rows are missing at the end; {why}")
@@ -349,7 +350,7 @@ def _final(self: RunVerification, start: str, last: int, facts: AttemptEvidence)
     "Checks the final rows of a start."
     finals = [(e.step, e.data) for e in facts.rows_by_kind.get('final', [])]
     over = [e.data for e in facts.rows_by_kind.get('run_end', [])]
-    self.ended = any(d.get('ok') for d in over)
+    self.reached_end = any(d.get('ok') for d in over)
     digests = {d['digest'] for _, d in finals if 'digest' in d}
     if len(digests) > 1: self.add_finding('twice', start, None, "its workers ended with different states")
     results = {d['sha256'] for d in over if 'sha256' in d}
@@ -358,7 +359,7 @@ def _final(self: RunVerification, start: str, last: int, facts: AttemptEvidence)
         self.add_finding('twice', start, None, text)
     self.sha256 = min(digests, default=self.sha256)
     for step, digest in {step: d['digest'] for step, d in finals if 'digest' in d}.items():
-        if self.digests.setdefault(step, digest) != digest and self.exact:
+        if self.digests_by_step.setdefault(step, digest) != digest and self.promises_exact:
             self.add_finding('twice', start, step,
                              f"after {step} steps it ended with another state than before")
     words = [*finals, *((d['steps'], d) for d in over if 'steps' in d and 'receipt' in d)]
@@ -368,7 +369,7 @@ def _final(self: RunVerification, start: str, last: int, facts: AttemptEvidence)
         elif data['receipt'] not in self.receipts_by_step.get(step, set()):
             text = f"its last receipt, after {step} steps, is not that of its rows"
             self.add_finding('changed', start, step, text)
-    if self.ended and not words and not facts.has_remote_workers:
+    if self.reached_end and not words and not facts.has_remote_workers:
         self.add_finding('missing', start, None, "it finished, and no row has its last receipt")
 
 # %% ../../nbs/08_report/15_verify.ipynb #22de13a9
@@ -378,7 +379,8 @@ _DECIDE = 'model', 'data', 'training', 'scaling', 'distributed', 'lowcomm' # Sec
 def check_configs(self: RunVerification, start: RunAttempt, facts: AttemptEvidence) -> None:
     "Compares the configs of workers that trained: with each other, the row of the run, and earlier starts."
     if not len(facts.rows.steps()): return
-    ready = [e for e in facts.rows_by_kind.get('ready', []) if not facts.entered or e.worker in facts.entered]
+    ready = [e for e in facts.rows_by_kind.get('ready', []) if not facts.entered_workers
+             or e.worker in facts.entered_workers]
     configs = [*dict.fromkeys(e.data['receipts'].get('config', '') for e in ready
                               if isinstance(e.data.get('receipts'), dict))]
     if len(configs) > 1:
@@ -406,13 +408,13 @@ def check_validation_losses(self: RunVerification, start: str, facts: AttemptEvi
     for e in facts.rows_by_kind.get('validation', []):
         found.setdefault(e.step, set()).add(repr(e.data.get('val_loss')))
     for step, values in sorted(found.items()):
-        if len(values) > 1 and (self.exact or facts.validated_once(step)):
+        if len(values) > 1 and (self.promises_exact or facts.validated_once(step)):
             text = f"the validation after step {step} has {len(values)} losses: {', '.join(sorted(values))}"
             self.add_finding('twice', start, step, text)
-        elif self.exact and self.val.get(step, min(values)) not in values:
+        elif self.promises_exact and self.val_losses.get(step, min(values)) not in values:
             self.add_finding('twice', start, step,
                              f"the validation after step {step} had another loss before")
-        self.val[step] = min(values)
+        self.val_losses[step] = min(values)
 
 # %% ../../nbs/08_report/15_verify.ipynb #7e5c2415
 _SPEAK = 'ready', 'restored', 'entered', 'validation', 'checkpoint', 'final' # Kinds of workers' other rows
@@ -423,13 +425,13 @@ def _node_of(worker: str) -> int: return int(worker.split('.')[0]) // 1000   # `
 @patch
 def check_worker_names(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
     "Compares the names in the rows with the workers that were started here, and with the rosters."
-    if not facts.own: return
-    nodes = {_node_of(w) for w in facts.own}
+    if not facts.spawned_workers: return
+    nodes = {_node_of(w) for w in facts.spawned_workers}
     said = {e.worker for kind in _SPEAK for e in facts.rows_by_kind.get(kind, [])} - {None}
     rostered = {w for roster in facts.rosters.values() for w in roster if _node_of(w) in nodes}
     steps = {kind: facts.rows.steps(kind) for kind in STEP_KINDS}
     for rows in steps.values(): said |= {rows.workers[i] for i in np.unique(rows.worker)} - {None}
-    for w in sorted((said | rostered) - facts.own):
+    for w in sorted((said | rostered) - facts.spawned_workers):
         self.add_finding('names', start, None, f"there are rows of {w}, and no such worker was started here")
     for kind, rows in steps.items():
         pairs = set(zip(rows.worker.tolist(), rows.gen.tolist()))
@@ -495,8 +497,8 @@ def verify_attempt(self: RunVerification, part: AttemptSegment) -> None:
     start, facts = part.attempt.name, AttemptEvidence(part.rows)
     try: entries = step_receipts(part.rows)
     except ValueError as e: raise ValueError(f"{self.path}: {start}: {e}") from None
-    self.exact = is_exact(part.attempt.section('distributed'), part.attempt.section('lowcomm'))
-    if entries and not facts.abouts:
+    self.promises_exact = is_exact(part.attempt.section('distributed'), part.attempt.section('lowcomm'))
+    if entries and not facts.chain_contexts:
         self.add_finding('missing', start, None, "no row says with which config and code it was run")
     if len({a.get('code') for a in facts.made_with}) > 1:
         codes = sorted({a.get('code', '?') for a in facts.made_with})
@@ -561,8 +563,8 @@ def find_divergence(mine: RunVerification, theirs: RunVerification) -> RunDiverg
 
 def _compare_weights(mine: RunVerification, theirs: RunVerification, found: RunDivergence) -> None:
     "Compares the checkpoints that both runs have, and their final states."
-    common = {*mine.seals} & {*theirs.seals}
-    both = [(step, min(mine.seals[step]), min(theirs.seals[step])) for step in common]
+    common = {*mine.seals_by_step} & {*theirs.seals_by_step}
+    both = [(step, min(mine.seals_by_step[step]), min(theirs.seals_by_step[step])) for step in common]
     end = 1 + min(max(mine.steps), max(theirs.steps))
     if found.longer: both = [row for row in both if row[0] < end]   # a run's last step has its own validation
     if mine.sha256 and theirs.sha256 and not found.longer:
@@ -578,9 +580,9 @@ def _compare_weights(mine: RunVerification, theirs: RunVerification, found: RunD
 def verification_json(run: RunVerification, parting: RunDivergence | None = None) -> dict[str, Any]:
     "Returns the results of `verify_run` and `find_divergence`, as JSON values."
     receipt = None if run.receipt is None else f'{run.receipt % 2**64:016x}'
-    told = dict(run=run.name, starts=run.starts, ok=run.ok, ended=run.ended, steps=len(run.steps),
+    told = dict(run=run.name, starts=run.starts, ok=run.ok, ended=run.reached_end, steps=len(run.steps),
                 first=min(run.steps), last=max(run.steps), receipt=receipt, sha256=run.sha256,
-                checkpoints=len(run.seals), notes=run.notes, made_with=run.made_with,
+                checkpoints=len(run.seals_by_step), notes=run.notes, made_with=run.made_with,
                 findings=[dict(what=f.what, start=f.start, step=f.step, text=f.text) for f in run.findings])
     if parting is None: return told
     return told | dict(identical=parting.identical, parting={k: v for k, v in vars(parting).items()})
@@ -595,7 +597,7 @@ def verification_lines(run: RunVerification) -> Iterator[str]:
     if len(run.findings) > 20: yield f'  and {len(run.findings) - 20} more'
     yield from (f'  open: {note}' for note in run.notes)
     if run.receipt is not None: yield f'  receipt of the last step: {run.receipt % 2**64:016x}'
-    if not run.ended: yield '  it has not finished: rows after the last step may be missing'
+    if not run.reached_end: yield '  it has not finished: rows after the last step may be missing'
     elif run.sha256: yield f'  sha256 of the end: {run.sha256}'
 
 def divergence_lines(p: RunDivergence) -> Iterator[str]:

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['STRATEGIES', 'CODE', 'make_schedule', 'choose_device', 'map_tensors', 'batch_to_device', 'shares_memory',
            'unshare_buffers', 'unsupported_combinations', 'without_tensors', 'optimizer_problems', 'Surroundings',
-           'Arguments', 'BatchReading', 'Validation', 'RunData', 'Saves', 'ModuleNumbers', 'CallbackEffects',
-           'CutCheck', 'SeenInStep', 'StepReports', 'Engine', 'make_strategy', 'tensors_in', 'attributes_outside_state',
-           'tensor_versions', 'object_digests', 'OptimizerAttributes', 'has_own_hooks', 'OwnCode', 'ForwardNumbers',
-           'SchedulerTwin', 'UnsavedState', 'graph_leaves', 'tensor_version', 'inspect_samples', 'tokens_per_sample',
+           'Arguments', 'Validation', 'RunData', 'Saves', 'ModuleNumbers', 'CallbackEffects', 'CutCheck', 'SeenInStep',
+           'StepReports', 'Engine', 'make_strategy', 'tensors_in', 'attributes_outside_state', 'tensor_versions',
+           'object_digests', 'OptimizerAttributes', 'has_own_hooks', 'OwnCode', 'ForwardNumbers', 'SchedulerTwin',
+           'UnsavedState', 'graph_leaves', 'tensor_version', 'inspect_samples', 'tokens_per_sample',
            'dataset_mismatches', 'copy_batch', 'StepReport', 'NonFiniteLoss']
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #9b949d39
@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import copy, deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from math import ceil, inf, isfinite
@@ -48,13 +48,11 @@ from ..exact.buffers import UnsupportedModel
 from ..scaling.gradient_noise import GradientNoise, gradient_norm, squared_norm, measure_squared_norm
 from ..scaling.optimizer_lr_scaling import LRScaler
 from ..scaling.lr_rules import ScalingConfig, warmup_cosine
-from ..scaling.schedule import ElasticSchedule
+from ..scaling.schedule import BatchAndRateSchedule
 from .callbacks import (attribute_numbers, user_classes, named_parts, shared_memory_in,
                                         wrong_callbacks)
 from .identity import (MAX_LITERAL_NUMBERS, RunFacts, run_identity, initial_settings,
-                                       optimizer_identity,
-                                       scheduler_identity, user_code, numbers_set_by_forward,
-                                       nondeterministic_lr_lambdas)
+                                       user_code, numbers_set_by_forward, nondeterministic_lr_lambdas)
 from .callback_state import (CallbackState, ContainerSnapshot, compare_baselines,
                                              value_digest, generator_advanced, is_generator, is_user_code,
                                              find_objects, reseed, set_generator_state, take_baseline,
@@ -66,7 +64,7 @@ from .loss_adapter import (LossModule, call_model, checkpoint_activations, apply
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #977c5705
 def make_schedule(t: TrainingConfig, steps: int) -> Callable[[float], float]:
-    "The factor of the peak rate as a function of the step, from 0; `steps`: length of the whole run."
+    "The factor applied to the peak rate, as a function of the step (from 0); `steps`: steps of the run."
     if t.schedule == 'cosine': return lambda step: warmup_cosine(step, peak=1., warmup=t.warmup, steps=steps)
     return lambda step: min(1., (step + 1) / max(1, t.warmup))
 
@@ -82,7 +80,7 @@ def choose_device(config: RunConfig, slot: int = 0) -> tuple[str, bool]:
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #a9066f16
 def map_tensors(batch: Any, do: Callable[[Any], Any]) -> Any:
-    "`batch` with `do` applied to all its tensors, and to objects that have `to`; the rest stays as it is."
+    "`batch` with `do` applied to all its tensors, and to objects that have `to`; other values are unchanged."
     if isinstance(batch, Tensor) or callable(getattr(batch, 'to', None)): return do(batch)
     if isinstance(batch, Mapping):
         new = {k: map_tensors(v, do) for k, v in batch.items()}
@@ -193,22 +191,25 @@ class Surroundings:
     "State that the user's code holds outside the model's own state, as it was when the run began."
     def __init__(self) -> None:
         self.tensors: dict[str, tuple[Tensor, int]] = {} # Tensors that are not the model's, with versions
-        self.learnt: dict[int, str] = {} # Names of those that get a gradient, by id
+        self.learned_tensor_names: dict[int, str] = {} # Names of tensors that get a gradient, by id
         self.generators: dict[str, tuple[Any, Any]] = {} # Generators, with the state of each
-        self.loss_buffers: dict[str, tuple[Tensor, int]] = {} # Buffers of the loss only, with versions
+        self.loss_buffers: dict[str, tuple[Tensor, int]] = {} # Buffers that only the loss has, with versions
         self.data_tensors: dict[str, Any] = {} # Tensors held by the data
         self.data_arrays: dict[str, Any] = {} # Small arrays held by the data
         self.data_before: dict[str, Any] = {} # Their versions and digests at the last check
-        self.of_callbacks: list[str] = [] # Names of `tensors` that are saved with a callback
-        self.shared: dict[str, Any] = {} # Memory shared between processes, by name
-        self.kinds: list[type] = [] # The user's own classes
-        self.asked: list[str] = [] # Environment variables that the user's code may read
-        self.places: dict[str, ContainerSnapshot] = {} # Places where a callback could replace an object
+        # Names of `tensors` that are saved with a callback
+        self.callback_tensors: list[str] = []
+        self.shared_memory: dict[str, Any] = {} # Memory shared between processes, by name
+        self.user_classes: list[type] = [] # The user's own classes
+        self.environment_variables: list[str] = [] # Environment variables that the user's code may read
+        # Places where a callback could replace an object
+        self.container_snapshots: dict[str, ContainerSnapshot] = {}
         self.rows: dict[str, Any] = {} # What these places held at the last check
-        self.moving: set[tuple[int, Any]] = set() # Places that model, loss or data change
+        # Places that model, loss or data change
+        self.moving_places: set[tuple[int, Any]] = set()
 
     def written(self) -> list[str]:
-        "Tensors that were written since the run began, by name."
+        "Tensors that were written to since the run began, by name."
         return [k for k, (t, version) in self.tensors.items() if tensor_version(t) != version]
 
     def used_generators(self) -> list[str]:
@@ -216,7 +217,7 @@ class Surroundings:
         return [k for k, (g, before) in self.generators.items() if generator_advanced(g, before)]
 
     def changed_data(self, digests: bool) -> list[str]:
-        "Names of the data's tensors (with `digests`, arrays too) written since the last check; reports once."
+        "Names of the data's tensors (with `digests`, also arrays) written to since the last check."
         now: dict[str, Any] = {k: tensor_version(x) for k, x in self.data_tensors.items()}
         if digests: now |= {k: value_digest(x) for k, x in self.data_arrays.items()}
         if moved := [k for k, v in now.items() if self.data_before.get(k, v) != v]:
@@ -226,33 +227,26 @@ class Surroundings:
 
     def note_moving(self) -> None:
         "Note what model, loss and data replace from step to step, so that no callback is blamed for it."
-        for of, places in self.places.items():
+        for of, places in self.container_snapshots.items():
             rows = places.rows()
-            self.moving |= {(id(x), k) for _, x, k, _, _ in places.replaced_items(self.rows[of], rows)}
+            self.moving_places |= {(id(x), k) for _, x, k, _, _ in places.replaced_items(self.rows[of], rows)}
             self.rows[of] = rows
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #33491f4b
-@dataclass
+@dataclass(frozen=True)
 class Arguments:
-    "Arguments of a trainer that are read once, when it is prepared."
-    called: nn.Module # The model as it is called; it may be compiled
-    count: Callable[[Any], int] | None # Number of targets in a batch; None: count its labels
-    settings: set[str] # Names of the settings passed as keyword arguments
-
-@dataclass
-class BatchReading:
-    "How a worker reads its batches."
-    readers: ReaderPool | None = None # Processes that read ahead
-    span: range = range(0) # This worker's micro-batches in each step
-    overwrites: bool | None = None # Whether forward passes write into batches; None: not known yet
+    "Arguments of a trainer that its preparation and its identity read."
+    called_model: nn.Module # The model as it is called, perhaps compiled
+    count: Callable[[Any], int] | None # Counts the targets that a batch's loss averages; None: from labels
+    setting_names: frozenset[str] # Names of the settings that were passed along with the model
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #c6b329ae
 class Validation:
     "The validations of a run: the samples, the loss of each validation, and this worker's batches."
     def __init__(self) -> None:
         self.samples: MicroBatchSampler | None = None # None: there is no validation data
-        self.losses: dict[int, float] = {} # By the number of steps done before
-        self.rank, self.world = 0, 1
+        self.losses: dict[int, float] = {} # Keyed by the number of steps done before
+        self.rank, self.world_size = 0, 1
         self.judged_once = False # This worker has validated a batch
 
     @property
@@ -266,7 +260,8 @@ class Validation:
     def share(self) -> range:
         "The batches of this worker."
         batches = self.num_batches
-        return shard_range(self.rank, min(self.world, batches), batches) if self.rank < batches else range(0)
+        return shard_range(self.rank, min(self.world_size, batches),
+                           batches) if self.rank < batches else range(0)
 
     def is_due(self, step: int, every: int, last: int) -> bool:
         "Whether a validation is due after `step` steps, in a run of `last` steps."
@@ -274,11 +269,15 @@ class Validation:
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #5f7a97df
 class RunData:
-    "The data of a run: as it was given, the samples made from it, and how they are read."
+    "The data of a run: as the user passed it, the samples made from it, and how a worker reads them."
     samples: MicroBatchSampler # Training samples; made when the engine is prepared
     def __init__(self, train: Any, val: Any, collate_fn: Callable[[list[Any]], Any] | None):
         self.train, self.val, self.collate_fn = train, val, collate_fn
-        self.validation, self.reading = Validation(), BatchReading()
+        self.validation = Validation()
+        self.reader_pool: ReaderPool | None = None # Processes that read ahead
+        self.span = range(0) # This worker's micro-batches of each step
+        # Whether forward passes write into batches; None: not known yet
+        self.overwrites_batches: bool | None = None
 
 def _of_data(name: str) -> Any:
     "A property of the engine that is an attribute of its data."
@@ -289,21 +288,22 @@ def _of_data(name: str) -> Any:
 class Saves:
     "A worker's record of the checkpoints of its run."
     def __init__(self) -> None:
-        self.step, self.wrote = 0, True # The last step offered; whether this process wrote or read it
+        self.step, self.wrote_or_read = 0, True # The last step offered; whether this process wrote or read it
         self.manager: CheckpointManager | None = None # The manager it was offered to
         self.resumed_from: int | None = None # The step of the checkpoint that was loaded
         self.differences: list[str] = [] # Differences from the run that wrote it, in words
-        self.initial: tuple[list[Any], dict[str, Any]] = [], {} # Settings that may replace a checkpoint's
+        # Settings that may replace a checkpoint's
+        self.initial_settings: tuple[list[Any], dict[str, Any]] = [], {}
 
     def offer(self, step: int, manager: Any, now: bool = False) -> bool:
-        "Whether to offer `step` to `manager`: if it is new, with `now`, or if this process did not write it."
-        if self.step == step and (self.wrote or not manager.writes) and not now: return False
-        self.step, self.wrote, self.manager = step, manager.writes, manager
+        "Whether to offer `step` to `manager`: if it is new or not written by this process, or with `now`."
+        if self.step == step and (self.wrote_or_read or not manager.writes) and not now: return False
+        self.step, self.wrote_or_read, self.manager = step, manager.writes, manager
         return True
 
     def loaded(self, step: int) -> None:
-        "Note that the state of `step` was loaded, perhaps from another worker and not from a disk."
-        self.step, self.wrote = step, False
+        "Note that the state of `step` was loaded, perhaps from another worker rather than from a disk."
+        self.step, self.wrote_or_read = step, False
 
     def before_update(self) -> None:
         "Wait for whatever still reads the parameters: they are about to change."
@@ -313,32 +313,25 @@ class Saves:
 class ModuleNumbers:
     "Numbers in modules and in the loss that callbacks have changed, by name: `p of net.2`."
     def __init__(self) -> None:
-        self.now: dict[str, Any] = {} # Their current values
-        self.first: dict[str, Any] = {} # Their values before any change
-        self.changes = 0 # Number of callback calls that changed one
+        self.current: dict[str, Any] = {} # Their present values
+        self.original: dict[str, Any] = {} # Their values before any change
 
     def note(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
         "Compares all numbers before and after a callback; returns the names of those that changed."
         changed = [k for k in after if k not in before or before[k] != after[k]]
         for k in changed:
-            self.now[k] = after[k]
-            self.first.setdefault(k, before.get(k))
-        self.changes += bool(changed)
+            self.current[k] = after[k]
+            self.original.setdefault(k, before.get(k))
         return changed
-
-    @property
-    def is_check_due(self) -> bool:
-        "Whether to repeat the cut check: after 1, 2, 4, 8 ... changes."
-        return self.changes & self.changes - 1 == 0
 
     def apply(self, numbers: Mapping[str, Any], modules: Mapping[str, Any]) -> None:
         "Set the `numbers` of a state in `modules`, by name; reset all others to their first values."
-        for k, v in ({k: self.first.get(k) for k in self.now} | {**numbers}).items():
+        for k, v in ({k: self.original.get(k) for k in self.current} | {**numbers}).items():
             name, _, module = k.partition(' of ')
             if module not in modules: continue
-            self.first.setdefault(k, getattr(modules[module], name, None))
+            self.original.setdefault(k, getattr(modules[module], name, None))
             setattr(modules[module], name, v)
-        self.now = dict(numbers)
+        self.current = dict(numbers)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #0e337d01
 class CallbackEffects:
@@ -346,15 +339,43 @@ class CallbackEffects:
     memory: CallbackState # Created when the engine is prepared
     def __init__(self) -> None:
         self.numbers = ModuleNumbers()
-        self.stop: int | None = None # The last step of the run, if a callback has set one
+        self.stop_step: int | None = None # The last step of the run, if a callback has set one
+
+    def state(self) -> dict[str, Any]:
+        "The changes, for a state; empty if there are none."
+        stop = {} if self.stop_step is None else dict(stop=self.stop_step)
+        return stop | (dict(turned=self.numbers.current) if self.numbers.current else {})
+
+    def load(self, state: Mapping[str, Any], modules: Mapping[str, Any]) -> None:
+        "The inverse of `state`; `modules`: by name. If the state has no last step, the one set remains."
+        self.stop_step = state.get('stop', self.stop_step)
+        self.numbers.apply(state.get('turned', {}), modules)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #508171a9
-@dataclass
+_UNCUT = dict(diloco='each replica has batches of its own', fsdp='no rank has the whole model')
+
 class CutCheck:
-    "Findings from the comparison of a whole batch with the same batch cut into micro-batches."
-    skipped: str = '' # Why the two were not compared, if they were not
-    repeats: bool = False # Whether they are compared again after a callback has changed a number
-    unaverageable: list[str] = field(default_factory=list) # Buffers whose mean over micro-batches is wrong
+    "When to compare a whole batch with its micro-batches, and what is known about the two."
+    def __init__(self) -> None:
+        self.skip_reason = '' # Why the two were not compared
+        # Whether they are compared again after a callback has changed a number
+        self.repeats_after_change = False
+        self.change_count = 0 # Number of callback calls that have changed a number
+        self.unaverageable: list[str] = [] # Buffers whose mean over micro-batches is wrong
+
+    def plan(self, c: RunConfig, size: int) -> str:
+        "Why the two are not compared; '' if they are. `size`: that of the model, which a trial copies."
+        t, how = c.training, c.distributed.strategy
+        self.repeats_after_change = (t.check_cut and t.num_micro_batches > 1 and how not in _UNCUT
+                                     and size <= 1 << 28)
+        if how in _UNCUT: return _UNCUT[how]
+        if not t.check_cut: return 'check_cut is off'
+        return '' if t.num_micro_batches > 1 or c.scaling.policy == 'variable' else 'batches are not cut'
+
+    def is_due_after(self, changed: Sequence[str]) -> bool:
+        "Whether to compare again when a callback has `changed` numbers: after 1, 2, 4, 8 ... such calls."
+        self.change_count += bool(changed)
+        return bool(changed) and self.repeats_after_change and self.change_count & self.change_count - 1 == 0
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #c751c821
 class SeenInStep:
@@ -362,10 +383,11 @@ class SeenInStep:
     def __init__(self) -> None:
         self.step = -1 # The step that the other fields describe
         self.targets = False # Whether there was a target
-        self.idle: set[int] | None = None # Indices of parameters without a gradient so far; None: unknown
+        # Indices of parameters without a gradient so far; None: unknown
+        self.idle_params: set[int] | None = None
 
     def _begin(self, step: int) -> None:
-        if self.step != step: self.step, self.targets, self.idle = step, False, None
+        if self.step != step: self.step, self.targets, self.idle_params = step, False, None
 
     def note_targets(self, step: int) -> None:
         self._begin(step)
@@ -377,28 +399,28 @@ class SeenInStep:
         *made, reference = writes
         idle = {k for k, n in enumerate(made) if n < reference or not targets}
         self._begin(step)
-        self.idle = idle if self.idle is None else self.idle & idle
+        self.idle_params = idle if self.idle_params is None else self.idle_params & idle
         return idle
 
     def has_targets(self, step: int) -> bool: return self.step == step and self.targets
 
     def all_used(self, step: int) -> bool:
         "Whether each parameter already has a gradient in this step."
-        return self.step == step and self.idle is not None and not self.idle
+        return self.step == step and self.idle_params is not None and not self.idle_params
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #6fb35e4a
 class StepReports:
     "The reports of a worker's steps, and the losses and receipts from them."
     def __init__(self) -> None:
         self.latest: StepReport | None = None # The report of the last step
-        self.known = 0 # Number of steps reported to the callbacks
+        self.known_steps = 0 # Number of steps reported to the callbacks
         self.losses: list[float] = [] # Losses of the steps that this worker has reported
         self.chain = ReceiptChain() # This worker's receipts so far
 
     def next(self, step: int) -> 'StepReport | None':
-        "The report of the last of `step` steps unless callbacks have received it; notes that they now have."
-        new = self.latest if self.latest and self.known < step == self.latest.step + 1 else None
-        self.known = step   # a callback that fails is not called again
+        "The report of the last of `step` steps if callbacks have not received it; notes that they now have."
+        new = self.latest if self.latest and self.known_steps < step == self.latest.step + 1 else None
+        self.known_steps = step   # a callback that fails is not called again
         if new: self.losses.append(new.metrics['loss'])
         return new
 
@@ -420,15 +442,15 @@ class Engine:
         **settings: Any, # Any setting, by its name in its section
     ):
         if not isinstance(config, Config | None): raise TypeError(f"config is a Config, not {config!r}")
-        self.model, called = unwrap_model(model) # The bare model; the one that is called, perhaps compiled
+        self.model, called = unwrap_model(model) # Bare model; the one that is called (perhaps compiled)
         self.config = (config or Config()).update(**settings)
-        self.arguments = Arguments(called, count, {k.rpartition('.')[2] for k in settings})
+        self.arguments = Arguments(called, count, frozenset(k.rpartition('.')[2] for k in settings))
         self.data = RunData(train_dataset, val_dataset, collate_fn)
         self.loss_fn = loss_fn
         self.optimizer, self.scheduler, self.callbacks = optimizer, scheduler, list(callbacks)
         self.step = 0 # Number of steps done
         self.main = True # Whether this engine prints and writes
-        self.scaled: LRScaler | None = None # Sets the optimizer's rates, if the batch follows the world
+        self.lr_scaler: LRScaler | None = None # Sets the optimizer's rates, if the batch follows the world
         self.reports, self.saves = StepReports(), Saves()
         self.facts = RunFacts()
         self.callback_effects = CallbackEffects()
@@ -436,8 +458,8 @@ class Engine:
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #5ef8d798
 def _warn_of_modes(engine: Engine) -> None:
-    "Warns of single layers in evaluation mode, which will not stay in it."
-    if not engine.model.training: return   # models from the Hub are all in evaluation mode
+    "Warns of single layers in evaluation mode, because they will be switched to training mode."
+    if not engine.model.training: return   # a model from the Hub is entirely in evaluation mode
     modes = {m: m.training for m in engine.model.modules()}
     engine.model.train()
     odd = nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd
@@ -497,7 +519,7 @@ def prepare(self: Engine, device: str | None = None) -> Engine:
 
 @patch
 def samplers_in_use(self: Engine) -> list[MicroBatchSampler]:
-    "The training and validation samples, as far as they exist yet."
+    "The training and validation samples, as far as they exist so far."
     return [x for x in (getattr(self.data, 'samples', None), self.validation.samples) if x is not None]
 
 @patch
@@ -528,8 +550,8 @@ def _prepare(self: Engine, device: str | None) -> Engine:
     self._prepare_data(c.training)
     self._prepare_task(c.training)
     self._prepare_update(c.training)
-    names, state = bare_names(self.model), self.model.state_dict()
-    self.facts.shapes = {names[k]: list(v.shape) for k, v in state.items() if isinstance(v, Tensor)}
+    state = self.model.state_dict()
+    self.facts.note_model(state, bare_names(self.model))
     if left_out := _left_out(self, state): raise BadConfig(left_out)
     self.callback_effects.memory = CallbackState(self.callbacks, self.stateful_objects())
     self.unsaved = _look_around(self)
@@ -600,36 +622,36 @@ class OptimizerAttributes:
     "What an optimizer keeps in attributes outside its state, as it was before the first step."
     def __init__(self, optimizer: torch.optim.Optimizer):
         self.optimizer = optimizer
-        self.values, self.versions = attributes_outside_state(optimizer), tensor_versions(optimizer)
-        self.objects = object_digests(optimizer)
-        self.looked_at = 0 # The step after which they were checked; 0: do not check again
+        self.values, self.tensor_versions = attributes_outside_state(optimizer), tensor_versions(optimizer)
+        self.object_digests = object_digests(optimizer)
+        self.last_looked_step = 0 # The step after which they were checked; 0: do not check again
 
     def changed_objects(self) -> list[str]:
         "Containers and objects that have changed, by name."
         now = object_digests(self.optimizer)
-        return [k for k in now | self.objects if now.get(k) != self.objects.get(k)]
+        return [k for k in now | self.object_digests if now.get(k) != self.object_digests.get(k)]
 
     def check_again(self, step: int) -> None:
         "Like `check`, if the first step was checked."
-        if 0 < self.looked_at < step: self.check(step)
+        if 0 < self.last_looked_step < step: self.check(step)
 
     def check(self, step: int, first: bool = False) -> None:
-        "Raises UnsupportedModel if one of the first two steps has changed an attribute; warns later, once."
+        "Raises UnsupportedModel if one of the first two steps changed an attribute; later only warns, once."
         if not (changed := self._changed(step, first)): return
         told = (f"{type(self.optimizer).__name__} changes its attribute {changed[0]} when it steps, which is "
                 "not in its state_dict: a resume would reset it. Keep it in the optimizer's state, or "
                 "give it a state_dict and a load_state_dict")
-        if step <= self.looked_at + 1: raise UnsupportedModel(told)
-        self.looked_at = 0
+        if step <= self.last_looked_step + 1: raise UnsupportedModel(told)
+        self.last_looked_step = 0
         warnings.warn(f"step {step}: {told}")
 
     def _changed(self, step: int, first: bool) -> list[str]:
         before, after = self.values, attributes_outside_state(self.optimizer)
         lists = tensor_versions(self.optimizer)
-        if first:   # lists that this step changed have been warned about
-            self.looked_at = step
-            self.versions = {k: v for k, v in lists.items() if self.versions.get(k) == v}
-        late = [k for k, v in self.versions.items() if lists.get(k) != v]
+        if first:   # there was a warning about lists that this step changed
+            self.last_looked_step = step
+            self.tensor_versions = {k: v for k, v in lists.items() if self.tensor_versions.get(k) == v}
+        late = [k for k, v in self.tensor_versions.items() if lists.get(k) != v]
         moved = late + [k for k in before | after if (before.get(k) or 0) != (after.get(k) or 0)]
         own = vars(self.optimizer)   # the first step may create attributes
         if not first: return moved
@@ -688,56 +710,57 @@ class OwnCode:
         return [k for k, v in now.items() if self.numbers.get(k, v) != v]
 
 class ForwardNumbers:
-    "Numbers in modules that a forward pass may set. `places`: a readable name, the module, its attribute."
+    "Numbers in modules that a forward pass may set. `places`: a readable name, module and attribute of each."
     def __init__(self, places: list[tuple[str, nn.Module, str]]):
-        self.places, self.before = places, list[Any]()
+        self.places, self.values_before = places, list[Any]()
 
     def changed(self) -> str:
         "The first number that has changed since the last check, or ''. Stops checking after one report."
         now = [getattr(m, k) for _, m, k in self.places]
-        changed = [where for (where, *_), a, b in zip(self.places, self.before, now) if a != b]
+        changed = [where for (where, *_), a, b in zip(self.places, self.values_before, now) if a != b]
         if changed: self.places = []
-        self.before = now
+        self.values_before = now
         return changed[0] if changed else ''
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #66a7088e
 class SchedulerTwin:
     "A scheduler and, for a user's own class, a copy from before the first step with the same optimizer."
     def __init__(self, scheduler: Any, optimizer: torch.optim.Optimizer):
-        self.scheduler, self.optimizer, self.copy = scheduler, optimizer, None
+        self.scheduler, self.optimizer, self.initial_copy = scheduler, optimizer, None
         with suppress(Exception):   # no copy if it cannot be copied
-            if is_user_code(type(scheduler)): self.copy = deepcopy(scheduler, {id(optimizer): optimizer})
+            if is_user_code(type(scheduler)): self.initial_copy = deepcopy(scheduler,
+                                                                           {id(optimizer): optimizer})
 
     def unsaved(self) -> list[str]:
         "Attributes that differ in the copy after it has loaded the scheduler's state."
         groups, name = self.optimizer.param_groups, type(self.scheduler).__qualname__
-        if self.copy is None: return []
+        if self.initial_copy is None: return []
         before = [{k: v for k, v in g.items() if k != 'params'} for g in groups]
-        try: self.copy.load_state_dict(deepcopy(self.scheduler.state_dict()))
+        try: self.initial_copy.load_state_dict(deepcopy(self.scheduler.state_dict()))
         except Exception as e: return [f'{name}, which cannot load its state ({e})']
         finally:
             for g, values in zip(groups, before): g.update(values)
         def held(x: Any) -> dict[str, str]:
             return {k: value_digest([*values_in({k: v})]) for k, v in vars(x).items()
                     if k[0] != '_' and v is not self.optimizer}
-        mine, loaded = held(self.scheduler), held(self.copy)
+        mine, loaded = held(self.scheduler), held(self.initial_copy)
         return [f'{name}.{k}' for k in mine if mine[k] != loaded.get(k)]
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #42ecd864
 class UnsavedState:
-    "What a run holds outside its state, and so in no checkpoint, as it was before the first step."
+    "What a run holds outside its state, and thus in no checkpoint, as it was before the first step."
     def __init__(self, around: Surroundings, code: OwnCode, optimizer: OptimizerAttributes,
                  scheduler: SchedulerTwin, forward: ForwardNumbers):
-        self.around, self.code, self.optimizer = around, code, optimizer
+        self.surroundings, self.code, self.optimizer = around, code, optimizer
         self.scheduler, self.forward = scheduler, forward
-        self.tried = False # Whether the first state was made and loaded again
+        self.round_trip_tried = False # Whether the first state was made and loaded again
 
 @patch
 def written_when_called(self: Engine) -> list[str]:
     "What the model, the loss and `collate_fn` have changed in Python since the run began, by name."
-    unsaved, changed = self.unsaved, self.callback_effects.numbers.now
+    unsaved, changed = self.unsaved, self.callback_effects.numbers.current
     found = [k for k in unsaved.code.changed_numbers(_numbers(self)) if k not in changed]
-    found += unsaved.around.written() + unsaved.code.changed_variables(self.stateful_objects())
+    found += unsaved.surroundings.written() + unsaved.code.changed_variables(self.stateful_objects())
     found += unsaved.optimizer.changed_objects()
     by_callbacks = {f"{type(self.loss_fn).__qualname__}.{k.removesuffix(' of loss_fn')}" for k in changed}
     # saved with the callbacks
@@ -776,7 +799,8 @@ def _surroundings(model: nn.Module, loss: Any) -> Surroundings:
         return is_generator(x) or isinstance(x, Tensor) and id(x) not in own
     found = find_objects(roots, wanted)
     around.tensors = {k: (x, tensor_version(x)) for k, x in found.items() if isinstance(x, Tensor)}
-    around.learnt = {id(x): k for k, (x, _) in around.tensors.items() if x.requires_grad and x.is_leaf}
+    around.learned_tensor_names = {id(x): k for k, (x, _) in around.tensors.items() if x.requires_grad
+                                   and x.is_leaf}
     around.generators = {k: (g, generator_state(g)) for k, g in found.items() if not isinstance(g, Tensor)}
     buffers = loss.named_buffers() if isinstance(loss, nn.Module) else ()
     around.loss_buffers = {k: (b, b._version) for k, b in buffers if id(b) not in own}
@@ -784,35 +808,36 @@ def _surroundings(model: nn.Module, loss: Any) -> Surroundings:
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #00f6e86d
 def _note_places(engine: Engine, noted: Surroundings) -> None:
-    "Note where model, loss and data hold objects that a callback could replace, and which."
+    "Note which objects in model, loss and data a callback could replace, and where they are."
     if not engine.callbacks: return
     around = {f'{i} {k}': v for i, c in enumerate(engine.callbacks)
               for k, (v, _) in captured_variables(c).items()}
     placed = {*map(id, engine.stateful_objects())}
     kept = {id(x) for _, x in walk_objects(around, lambda x: id(x) in placed)} - placed   # held and saved
-    noted.of_callbacks = [k for k, (x, _) in noted.tensors.items() if id(x) in kept]
+    noted.callback_tensors = [k for k, (x, _) in noted.tensors.items() if id(x) in kept]
     parts = named_parts(model=engine.model, loss_fn=engine.loss_fn, train_dataset=engine.train_dataset,
                         val_dataset=engine.val_dataset, collate_fn=engine.collate_fn)
     parts = {k: x for k, x in parts.items() if id(x) not in {*map(id, engine.callbacks)}}
-    noted.shared, noted.kinds = shared_memory_in(parts), user_classes(parts)
-    noted.asked = sorted({c for code in user_code(*parts.values()) if {'environ', 'getenv'} & {*code.co_names}
+    noted.shared_memory, noted.user_classes = shared_memory_in(parts), user_classes(parts)
+    noted.environment_variables = sorted({c for code in user_code(*parts.values())
+                                          if {'environ', 'getenv'} & {*code.co_names}
                          for c in code.co_consts if isinstance(c, str)})   # environment variables
     data = dict(train_dataset=engine.train_dataset, val_dataset=engine.val_dataset)
     data |= dict(collate_fn=engine.collate_fn)
     parts = named_parts(model=engine.model)
     held = {f'{k} of {name}': v for name, m in parts.items() for k, v in vars(m).items() if k[0] != '_'}
     given = {name: m for name, m in parts.items()} | held | dict(loss_fn=engine.loss_fn)
-    noted.places = dict(data=ContainerSnapshot(data, kept), model=ContainerSnapshot(given, kept))
-    noted.rows = {k: p.rows() for k, p in noted.places.items()}
+    noted.container_snapshots = dict(data=ContainerSnapshot(data, kept), model=ContainerSnapshot(given, kept))
+    noted.rows = {k: p.rows() for k, p in noted.container_snapshots.items()}
 
 @patch
 def check_loss_graph(self: Engine, loss: Tensor, tried: bool = False) -> None:
-    """Raises UnsupportedModel if `loss` depends on what no optimizer steps, or has changed what no
-    checkpoint holds. Warns of generators that were drawn from, unless `tried`: its effect was tested."""
-    held = dict(self.loss_fn.named_buffers()) if self.unsaved.around.loss_buffers else {}
+    """Raises UnsupportedModel if `loss` depends on tensors that no optimizer updates, or has changed what no
+    checkpoint holds. Warns of generators that were drawn from, unless `tried`."""
+    held = dict(self.loss_fn.named_buffers()) if self.unsaved.surroundings.loss_buffers else {}
     def is_other(b: Tensor, now: Tensor) -> bool:   # replaced; a copy on another device is the same
         return now is not b and (now.shape != b.shape or not torch.equal(now.to(b.device, b.dtype), b))
-    if moved := [k for k, (b, version) in self.unsaved.around.loss_buffers.items()
+    if moved := [k for k, (b, version) in self.unsaved.surroundings.loss_buffers.items()
                  if b._version != version or k in held and is_other(b, held[k])]:
         raise UnsupportedModel(
             f"the loss {type(self.loss_fn).__name__} writes its buffer {moved[0]}, of which each "
@@ -828,7 +853,7 @@ def check_loss_graph(self: Engine, loss: Tensor, tried: bool = False) -> None:
                       "for each sample, set micro_batches=1")
 
 def _check_leaves(engine: Engine, leaves: list[Tensor]) -> None:
-    known, learnt = {*map(id, engine.model.parameters())}, engine.unsaved.around.learnt
+    known, learnt = {*map(id, engine.model.parameters())}, engine.unsaved.surroundings.learned_tensor_names
     astray = [t for t in leaves if id(t) not in known]
     if found := [learnt[id(t)] for t in astray if id(t) in learnt]:
         raise UnsupportedModel(
@@ -848,7 +873,7 @@ def _of_generator(name: str) -> str:
 @patch(as_prop=True)
 def used_generators(self: Engine) -> list[str]:
     "Generators of the model and the loss that have drawn numbers, by name."
-    return self.unsaved.around.used_generators()
+    return self.unsaved.surroundings.used_generators()
 
 @patch
 def check_generators(self: Engine, loss: Callable[[], Tensor]) -> None:
@@ -856,18 +881,18 @@ def check_generators(self: Engine, loss: Callable[[], Tensor]) -> None:
     if not (moved := self.used_generators): return
     found = []
     for seed in (1, 2):
-        for k in moved: reseed(self.unsaved.around.generators[k][0], seed)
+        for k in moved: reseed(self.unsaved.surroundings.generators[k][0], seed)
         with seeded_temporarily(self.c.training.seed, -1, 0): found.append(loss().item())
-    for k in moved: set_generator_state(*self.unsaved.around.generators[k])
+    for k in moved: set_generator_state(*self.unsaved.surroundings.generators[k])
     if found[0] != found[1]: raise UnsupportedModel(_of_generator(moved[0]))
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #67bd8d84
 def inspect_samples(
     samples: MicroBatchSampler,
     collate: Any, # Function that makes a batch of samples, if not PyTorch's
-    which: str, # Name of the trainer's argument that holds them
+    which: str, # Name of the trainer's argument that holds the samples
 ) -> str:
-    "The `content_hash` of `samples`. Raises NondeterministicSample if earlier reads matter; warns of counts."
+    "The `content_hash` of `samples`. NondeterministicSample if earlier reads matter; warns of counters."
     held = {which: samples.dataset, 'collate_fn': collate}
     def again() -> dict[str, Any]:
         with seeded_temporarily(samples.seed, -1, 0):
@@ -877,7 +902,7 @@ def inspect_samples(
     try: content = samples.content_hash()
     except NondeterministicSample as e: raise NondeterministicSample(f"{which}: {e}") from None
     generators, numbers = compare_baselines(before, take_baseline(held))
-    # a generator seeded for each sample has not moved
+    # a generator seeded for each sample has not advanced
     if generators: generators, _ = compare_baselines(again(), again())
     if generators:
         raise NondeterministicSample(
@@ -898,7 +923,7 @@ def _prepare_data(self: Engine, t: TrainingConfig) -> None:
     if self.train_dataset is None: raise BadConfig("train_dataset is missing")
     for which in ('train_dataset', 'val_dataset'): _open(self, which, causal, names)
     self.data.samples = samples(self.train_dataset, t.batch_size, t.num_micro_batches)
-    self.facts.content = _content(self) if t.check_data else ''
+    self.facts.content_digest = _content(self) if t.check_data else ''
     if self.val_dataset is not None:   # in batches as large as a micro-batch of training
         size = ceil(t.batch_size / t.num_micro_batches / self.strategy.passes)
         self.validation.samples = samples(self.val_dataset, size, 1)
@@ -928,7 +953,7 @@ def _length(engine: Engine) -> int:
     return max(engine.step, min(_asked(engine), whole))
 
 def _look_at_held(engine: Engine, t: TrainingConfig) -> None:
-    "Warns of validation data that depends on earlier reads; BadConfig if it decides when the run ends."
+    "Warns of validation data that depends on earlier reads; raises BadConfig if it decides the run's end."
     try: inspect_samples(engine.validation.samples, engine.collate_fn, 'val_dataset')
     except NondeterministicSample as e:
         if t.patience: raise BadConfig(f"{e}; or set check_data=False") from None
@@ -1004,7 +1029,7 @@ def _see_apart(engine: Engine, which: str, data: Any, causal: bool, names: set[s
 def _prepare_task(self: Engine, t: TrainingConfig) -> None:
     kind = torch.device(self.device).type
     half = dict(bf16=torch.bfloat16, fp16=torch.float16).get(t.precision)
-    model = self.arguments.called
+    model = self.arguments.called_model
     if t.compile and model is self.model:
         model = torch.compile(model, backend=t.compile_backend, mode=t.compile_mode)
     self.task = LossModule(model, self.loss_fn or call_model, t.loss == 'sum',
@@ -1031,7 +1056,7 @@ def count(self: Engine, batch: Any) -> int:
 @patch
 def progress(self: Engine, step: int) -> float:
     "The progress of the run after `step` steps, in steps of the base batch."
-    if self.scaled is None or self.c.training.steps: return step
+    if self.lr_scaler is None or self.c.training.steps: return step
     return self.samples.schedule.span(step).position / self.c.training.batch_size
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #564454c8
@@ -1072,7 +1097,7 @@ def _idle_settings(engine: Engine, optimizer: bool, scheduler: bool) -> Iterator
         yield f"data.{', '.join(idle)}: not used, for data.num_workers is 0"
     parts = getattr(engine.train_dataset, 'datasets', [engine.train_dataset])
     brought = _BROUGHT if any(map(tokens_per_sample, parts)) else {*_BROUGHT, 'length'}
-    if idle := engine.arguments.settings & brought:
+    if idle := engine.arguments.setting_names & brought:
         yield f"{', '.join(sorted(idle))}: not used, for the model and the data were given"
     if engine.validation.samples is None and (idle := t.non_defaults('val_every', 'patience')):
         yield f"training.{', '.join(idle)}: not used, for there is no val_dataset"
@@ -1098,8 +1123,7 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     if any(isinstance(v, Tensor) for v in getattr(self.scheduler, 'base_lrs', ())):
         raise BadConfig(f"scheduler: {type(self.scheduler).__name__} was made with a rate that is a "
                         "tensor: give a function from the optimizer to a scheduler")
-    self.facts.optimizer_class = type(self.optimizer).__name__   # the run's identity has its class
-    self.facts.optimizer = optimizer_identity(self.optimizer, self.model, rate=given[0])   # and its settings
+    self.facts.note_optimizer(self.optimizer, self.model, given[0])
     if not hasattr(self.scheduler, 'state_dict') and not hasattr(self.optimizer.step, '__func__'):
         raise BadConfig(f"optimizer: step of {self.facts.optimizer_class} was replaced by a function, which "
                         "no scheduler of torch can follow: write a class with a method step")
@@ -1118,7 +1142,7 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     if wrong := nondeterministic_lr_lambdas(self.scheduler) if given[1] else []:
         raise BadConfig(f"scheduler: {wrong[0]} gives another factor each time it is asked for the same "
                         "step: after a resume it would start over. Let it follow from the step")
-    self.facts.scheduler = scheduler_identity(self.scheduler) if given[1] else {}
+    self.facts.note_scheduler(self.scheduler, given[1])
     if self.c.scaling.policy == 'variable': _prepare_scaling(self)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #1de30002
@@ -1126,15 +1150,15 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
 def _prepare_accepted(self: Engine, identity: Mapping[str, Any], accept: list[str]) -> None:
     "Keeps values that may replace those of a checkpoint. Raises BadConfig for what cannot be accepted."
     wrong = invalid_accepts(identity, accept)
-    if self.scaled and any(f'{k}.'.startswith(('optimizer.', 'training.lr.')) for k in accept):
+    if self.lr_scaler and any(f'{k}.'.startswith(('optimizer.', 'training.lr.')) for k in accept):
         wrong.append("checkpoint.accept: with scaling.policy = 'variable' the rates follow the worlds, and "
                      "cannot be changed")
     if wrong: raise BadConfig('\n'.join(wrong))
-    if accept: self.saves.initial = initial_settings(self.optimizer, self.scheduler)
+    if accept: self.saves.initial_settings = initial_settings(self.optimizer, self.scheduler)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #3bd02d0e
 @patch
-def read(self: Engine, step: int, i: int, ids: list[int]) -> Any:
+def read(self: RunData, step: int, i: int, ids: list[int]) -> Any:
     "Micro-batch `i` of `step`, on the CPU, in any process; a negative `i` is validation batch -1 - i."
     samples = self.samples if i >= 0 else self.validation.samples
     with seeded_for_reading(samples.seed, step, i):
@@ -1147,8 +1171,8 @@ def read(self: Engine, step: int, i: int, ids: list[int]) -> Any:
 @patch
 def batch(self: Engine, i: int, ids: list[int]) -> Any:
     "Micro-batch `i` of this step, perhaps read ahead. Raises UnreadableBatch and the dataset's errors."
-    readers = self.data.reading.readers
-    if readers is None: return self.read(self.step, i, ids)
+    readers = self.data.reader_pool
+    if readers is None: return self.data.read(self.step, i, ids)
     return readers.get(self.step, i, ids, lambda: self.upcoming_micro_batches(i))
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #bb5fc6f6
@@ -1160,25 +1184,31 @@ def _writes_in(batch: Any) -> list[int]: return [*map(tensor_version, tensors_in
 
 @patch
 @contextmanager
-def borrow_writable_batch(self: Engine, i: int, ids: list[int]) -> Iterator[Any]:
-    "A batch that the block may write into: the data itself does not change. Raises UnsupportedModel."
-    batch, known = self.batch(i, ids), self.data.reading.overwrites
+def lend(self: RunData, step: int, batch: Any, again: Callable[[], Any]) -> Iterator[Any]:
+    """Lends `batch` to a block that may write into it; the data does not change. `again()` reads it again.
+    Raises UnsupportedModel."""
+    known = self.overwrites_batches
     if known is not False: batch = copy_batch(batch)
     before = _writes_in(batch)
     yield batch
     if known: return
-    self.data.reading.overwrites = _writes_in(batch) != before
-    if known is None or not self.data.reading.overwrites: return
+    self.overwrites_batches = _writes_in(batch) != before
+    if known is None or not self.overwrites_batches: return
     mine = {t.data_ptr() for t in tensors_in(batch) if t.numel()}
-    if any(t.data_ptr() in mine for t in tensors_in(self.read(self.step, i, ids))):
+    if any(t.data_ptr() in mine for t in tensors_in(again())):
         raise UnsupportedModel(
-            f"in step {self.step} the forward pass has written into its batch for the first time, "
+            f"in step {step} the forward pass has written into its batch for the first time, "
             "and the dataset keeps these tensors: its samples are others now. Write into a copy "
             "(x = x.clone()), or let collate_fn return copies")
 
+@patch
+def borrow_writable_batch(self: Engine, i: int, ids: list[int]) -> AbstractContextManager[Any]:
+    "Micro-batch `i` of this step for a block that may write into it. Raises UnsupportedModel."
+    return self.data.lend(self.step, self.batch(i, ids), lambda: self.data.read(self.step, i, ids))
+
 # %% ../../nbs/07_train/05_engine_step.ipynb #504bc87a
 def _writes(engine: Engine, sync: Any) -> list[int]:
-    "Numbers of writes to the gradients, `count` last; empty once this worker has seen them all written."
+    "The number of writes to each gradient, `count` last; empty once this worker has seen them all written."
     if engine.task.idle is None or engine.task.seen.all_used(engine.step): return []
     return sync.grad_versions([*engine.task.learning, engine.task.count])
 
@@ -1206,7 +1236,7 @@ def measures_noise(self: Engine) -> bool:
 @patch
 def contribute(self: Engine, sync: Any, i: int, ids: list[int]) -> None:
     "Forward and backward of micro-batch `i` with the samples `ids`. Raises UnsupportedModel."
-    self.data.reading.span = sync.span
+    self.data.span = sync.span
     with self.borrow_writable_batch(i, ids) as batch, sync.micro_batch(i) as summed:
         with seeded(self.samples.seed, self.step, i):
             targets = self.count(batch)
@@ -1220,44 +1250,45 @@ def contribute(self: Engine, sync: Any, i: int, ids: list[int]) -> None:
         self.task.writes.reset_buffers()   # the next micro-batch starts with the same buffers
         summed[0].add_(loss.detach())
         if square and targets:
-            part = (square() / targets).to(summed.dtype)   # otherwise it would be rounded, once or twice
+            part = (square() / targets).to(summed.dtype)   # otherwise it would be rounded once or twice
             summed[1].add_(part)
             summed[2].add_(1.)
     if targets: self.task.seen.note_targets(self.step)   # so the whole batch has targets
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #c3bda844
 class StepReport:
-    "The numbers of one step, which may still be in flight. Reading waits for them, but for nothing later."
+    "The numbers of one step, which may still be in flight. Reading waits for them, but not for later work."
     def __init__(self,
         step: int, # Number of the step, from 0
         lr: float, # The learning rate of the step
         scaled: bool = False, # Whether an fp16 scaler was used, which skips steps that overflow
         **numbers: Tensor, # loss, targets, and norm if gradients are clipped: scalar tensors
     ):
-        self.step, self.lr, self.scaled, self.names = step, lr, scaled, [*numbers]
+        self.step, self.lr, self.uses_scaler, self.number_names = step, lr, scaled, [*numbers]
         self.values = torch.stack([n.double() for n in numbers.values()])
-        self.arrived: torch.cuda.Event | None = None
-        self.known: dict[str, float] | None = None
-        self.facts: dict[str, Any] = {} # Other facts about this step, for the ledger
+        self.arrived_event: torch.cuda.Event | None = None
+        self.known_numbers: dict[str, float] | None = None
+        self.ledger_fields: dict[str, Any] = {} # Other facts about this step, for the ledger
         if self.values.is_cuda: self._send()
 
     def _send(self) -> None:
-        far, self.values = self.values, torch.empty(len(self.names), dtype=torch.float64, pin_memory=True)
+        far = self.values
+        self.values = torch.empty(len(self.number_names), dtype=torch.float64, pin_memory=True)
         self.values.copy_(far, non_blocking=True)
-        self.arrived = torch.cuda.Event()
-        self.arrived.record(torch.cuda.current_stream(far.device))
+        self.arrived_event = torch.cuda.Event()
+        self.arrived_event.record(torch.cuda.current_stream(far.device))
 
     def read(self) -> dict[str, float]:
         "All numbers, by name."
-        if self.known is None:
-            if self.arrived: self.arrived.synchronize()
-            self.known = {name: value.item() for name, value in zip(self.names, self.values)}
-        return self.known
+        if self.known_numbers is None:
+            if self.arrived_event: self.arrived_event.synchronize()
+            self.known_numbers = {name: value.item() for name, value in zip(self.number_names, self.values)}
+        return self.known_numbers
 
     @property
     def finite(self) -> bool:
         "Whether the loss and, if known, the norm are finite. Overflow of a scaled gradient is not an error."
-        judged = ('loss', 'targets') if self.scaled else ('loss', 'targets', 'norm')
+        judged = ('loss', 'targets') if self.uses_scaler else ('loss', 'targets', 'norm')
         return all(isfinite(v) for k, v in self.read().items() if k in judged)
 
     @property
@@ -1288,7 +1319,7 @@ def numbers(self: Engine) -> dict[str, Any]:
     found = last.noise if self.c.scaling.noise else None
     noise = dict(signal=found.signal, noise=found.noise) if found else {}
     batch = self.samples.schedule.span(last.step).size
-    return dict(lr=float(last.lr), batch=batch) | noise | last.facts | self.receipt(last)
+    return dict(lr=float(last.lr), batch=batch) | noise | last.ledger_fields | self.receipt(last)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #a9e1317a
 CODE = f'elastic-nb {__version__}, torch {torch.__version__}' # How a receipt identifies the code
@@ -1302,15 +1333,15 @@ def chain(self: Engine) -> ReceiptChain:
 def receipt(self: Engine, report: StepReport) -> dict[str, int]:
     "The hash of a step's samples and the receipt after the step, 64 bits each; waits for the step's loss."
     chain = self.chain
-    if not chain.about: chain.about = chain_context(self.fingerprint, CODE)
+    if not chain.context_hash: chain.context_hash = chain_context(self.fingerprint, CODE)
     if chain.step != report.step + 1:
         drawn = SampleDigest.of(self.samples.step_ids(report.step))
         chain.append_step(report.step, drawn, report.read()['loss'], report.lr)
-    return dict(drawn=chain.drawn, receipt=chain.value)
+    return dict(drawn=chain.drawn, receipt=chain.receipt)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #99231737
 def _divide(engine: Engine, grads: list[Tensor], targets: Tensor) -> dict[str, Tensor]:
-    "Turns sums into means over `targets`, clipped to `clip`; returns the norm before, if it is needed."
+    "Turns sums into means over `targets`, clipped to `clip`; returns the norm before clipping, if needed."
     factor, clip, told = 1 / targets, engine.strategy.clip, {}
     if clip or engine.c.training.on_nonfinite == 'skip':
         told['norm'] = norm = engine.strategy.gradient_norm(engine.model).double() / targets
@@ -1339,19 +1370,19 @@ def _prepare_scaling(engine: Engine) -> None:
             raise ValueError(f"the rate of the optimizer, {lr:g}, is not between min_lr and max_lr")
         rates = ScalingConfig(lr, t.batch_size // s.base_world, s.base_world, s.rule, s.warmup,
                               s.min_lr or min(lr, 1e-300), s.max_lr or inf)
-        engine.scaled = LRScaler(engine.optimizer, s.rule == 'adam')
-        schedule = ElasticSchedule(rates, t.num_micro_batches, group.get('betas', (0., 0.)), s.worlds)
+        engine.lr_scaler = LRScaler(engine.optimizer, s.rule == 'adam')
+        schedule = BatchAndRateSchedule(rates, t.num_micro_batches, group.get('betas', (0., 0.)), s.worlds)
     except ValueError as e: raise BadConfig(f"scaling: {e}") from None
     engine.samples.schedule = schedule
 
 @patch
 def resize(self: Engine, world: int) -> dict[str, Any]:
     "Continue with `world` workers. Returns the settings that change, as JSON values. Raises BadConfig."
-    if self.scaled is None: return {}
+    if self.lr_scaler is None: return {}
     schedule = self.samples.schedule
     try: schedule.set_world(self.step, world)
     except ValueError as e: raise BadConfig(f"scaling: {e}") from None
-    stop = self.callback_effects.stop
+    stop = self.callback_effects.stop_step
     self.steps = _length(self) if stop is None else stop
     worlds, rates = [*map(list, schedule.worlds().items())], schedule.rates
     return dict(worlds=worlds, batch=schedule.span(self.step).size, steps=self.steps,
@@ -1361,21 +1392,21 @@ def resize(self: Engine, world: int) -> dict[str, Any]:
 @patch
 def unscaled(self: Engine) -> AbstractContextManager[None]:
     "A block in which the optimizer has its unscaled rates, so that they can be read or changed."
-    return self.scaled.unscaled() if self.scaled else nullcontext()
+    return self.lr_scaler.unscaled() if self.lr_scaler else nullcontext()
 
 def _set_rates(engine: Engine) -> None:
     "Write the rates of this step into the optimizer. Raises RuntimeError if other code has set them."
-    if engine.scaled is None: return
+    if engine.lr_scaler is None: return
     schedule = engine.samples.schedule
-    engine.scaled.check()
-    engine.scaled.write(schedule.factor(engine.step), schedule.batch_ratio(engine.step))
+    engine.lr_scaler.check()
+    engine.lr_scaler.write(schedule.factor(engine.step), schedule.batch_ratio(engine.step))
 
 @patch(as_prop=True)
 def max_useful_workers(self: Engine) -> int:
     "The largest number of workers that all have something to do in every step."
     schedule = self.samples.schedule
-    if self.scaled is None: return self.c.training.num_micro_batches
-    if not schedule.given: return sys.maxsize   # the number of micro-batches follows the world
+    if self.lr_scaler is None: return self.c.training.num_micro_batches
+    if not schedule.has_fixed_worlds: return sys.maxsize   # the number of micro-batches follows the world
     return min(schedule.span(step).micro_batches for step in schedule.worlds())
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #099adc72
@@ -1392,14 +1423,14 @@ def _drawing(engine: Engine) -> AbstractContextManager[None]:
     return seeded(engine.samples.seed, engine.step, 'update')
 
 def _whole(targets: Tensor) -> Tensor:
-    "Undoes the rounding error that a mean over ranks leaves in a whole number of targets; others stay."
+    "Undoes the rounding error that a mean over ranks leaves in a whole number of targets; others remain."
     near = targets.round()
     return torch.where((targets - near).abs() <= 1e-6 * near.abs(), near, targets)
 
 @patch
 def update(self: Engine, summed: Tensor | float) -> Tensor:
     """The optimizer's step, given the whole gradient; `summed`: what a sync strategy returns, first the loss
-    summed over all targets. Returns the mean loss, a float64 scalar that may not be computed yet. Raises
+    summed over all targets. Returns the mean loss, a float64 scalar that may not have been computed. Raises
     ValueError if there is no target."""
     scaler = self.task.scaler
     scale = scaler.get_scale()   # 1., unless this is fp16
@@ -1418,7 +1449,7 @@ def update(self: Engine, summed: Tensor | float) -> Tensor:
     told = _noise(self, grads, beside, targets, scale) if self.measures_noise else {}
     told |= _divide(self, grads, targets)
     report = StepReport(self.step, lr, scaler.is_enabled(), loss=loss, targets=targets, **told)
-    self.reports.latest, report.facts = report, self.strategy.facts
+    self.reports.latest, report.ledger_fields = report, self.strategy.facts
     if self.c.training.on_nonfinite != 'skip' or report.finite:
         with _drawing(self): scaler.step(self.optimizer)
         if written is not None: self.task.writes.apply(written)
@@ -1432,7 +1463,7 @@ def update(self: Engine, summed: Tensor | float) -> Tensor:
 # %% ../../nbs/07_train/05_engine_step.ipynb #0669fd7c
 @patch(as_prop=True)
 def metrics(self: Engine) -> dict[str, float]:
-    "loss and lr of the last step; norm, signal, noise if measured. Waits for it. Empty before the first."
+    "loss and lr of the last step; norm, signal, noise if measured. Waits for the step. Empty before any."
     return self.reports.latest.metrics if self.reports.latest else {}
 
 @patch(as_prop=True)
@@ -1443,11 +1474,11 @@ def targets(self: Engine) -> int:
 # %% ../../nbs/07_train/05_engine_step.ipynb #88cb4119
 class NonFiniteLoss(ArithmeticError):
     "The loss is infinite or not a number."
-    final = True # A second try would end the same way
+    final = True # A second attempt would end the same way
 
 @patch
 def check_finite(self: Engine, report: StepReport | None) -> None:
-    "Raises NonFiniteLoss if the numbers of a step are not finite, and the config does not say to continue."
+    "Raises NonFiniteLoss if the numbers of a step are not finite, unless the config says to continue."
     if self.c.training.on_nonfinite != 'raise' or report is None or report.finite: return
     about = ', '.join(f'{k} {v}' for k, v in report.metrics.items() if not isfinite(v))
     raise NonFiniteLoss(

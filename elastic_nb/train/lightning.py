@@ -82,7 +82,8 @@ class ElasticIO(_CheckpointIO):
         own = CheckpointConfig(nvme_path=str(folder), memory_snapshot_interval=0)
         self.manager = CheckpointManager(checkpoint or own, fingerprint=fingerprint)
         self.manager.enter_generation(0, 1, 0)
-        self.last, self.pins = -1, set[int]() # Step of the last save; the steps that it pinned
+        self.last_saved_step = -1
+        self.pinned_steps = set[int]() # Step of the last save; the steps that it pinned
 
     def resume_path(self) -> str | None:
         "The value for `ckpt_path` of `fit`; None if there is no checkpoint yet."
@@ -93,8 +94,8 @@ class ElasticIO(_CheckpointIO):
         """Copies `checkpoint` and writes it in the background; the note at `path` names its folder.
         Raises CheckpointError, TypeError."""
         step, path, tier = int(checkpoint['global_step']), Path(path), self.manager.nvme
-        if step == self.last: self.manager.wait_for_pending_saves()   # a second save of this step is separate
-        self.last, note = step, dict(checkpoint=str(tier.base.absolute() / tier.new_name(step)))
+        if step == self.last_saved_step: self.manager.wait_for_pending_saves()   # a second save is separate
+        self.last_saved_step, note = step, dict(checkpoint=str(tier.base.absolute() / tier.new_name(step)))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(note))
         known = [c for c in checkpoint.get('callbacks', {}).values() if isinstance(c, Mapping)]
@@ -102,8 +103,9 @@ class ElasticIO(_CheckpointIO):
                                            c.get('last_model_path')) if p}
         steps = {found.step for p in best if (at := resolve_folder(p))
                  and (found := parse_checkpoint_name(at.name))}
-        tier.protected_steps = steps | self.pins   # keep the pins of the previous save until this one exists
-        self.pins = steps
+        # keep the pins of the previous save until this one exists
+        tier.protected_steps = steps | self.pinned_steps
+        self.pinned_steps = steps
         self.manager.save_checkpoint(dict(step=step, state=to_plain_tree(checkpoint)))
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: Any = None
@@ -160,15 +162,15 @@ class LightningLoader:
     "Batches for a Lightning `Trainer`, in an order that a resumed run continues. Pass it to `fit`."
     def __init__(self, dataset: Any, batch_size: int, seed: int = 0, num_workers: int = 0,
                  collate_fn: Callable[[list[Any]], Any] | None = None):
-        self.dataset, self.size, self.seed = SeededDataset(dataset, seed), batch_size, seed
+        self.dataset, self.batch_size, self.seed = SeededDataset(dataset, seed), batch_size, seed
         self.options = dict(num_workers=num_workers, collate_fn=collate_fn)
         self.trainer: Any = None # Set by the callback when `fit` begins
         warn_of_stateful_samples(self.dataset, batch_size, collate_fn)
 
-    def __len__(self) -> int: return len(self.dataset) // self.size
+    def __len__(self) -> int: return len(self.dataset) // self.batch_size
 
     def state_dict(self) -> dict[str, Any]:
-        return dict(seed=self.seed, batch_size=self.size)   # Lightning tracks the rest
+        return dict(seed=self.seed, batch_size=self.batch_size)   # Lightning tracks the rest
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
         "Raises BadConfig if `values` are for a different order; older checkpoints have no size."
@@ -180,9 +182,10 @@ class LightningLoader:
         "This process's sample numbers in the batches of an epoch, starting with the batch `first`."
         known = dist.is_available() and dist.is_initialized()
         rank, world = (dist.get_rank(), dist.get_world_size()) if known else (0, 1)
-        if self.size % world: raise BadConfig(f"a batch of {self.size} cannot be shared by {world} processes")
-        share, n = self.size // world, len(self.dataset)
-        ids = permute(np.arange(first * self.size, len(self) * self.size), n, self.seed, epoch)
+        if self.batch_size % world:
+            raise BadConfig(f"a batch of {self.batch_size} cannot be shared by {world} processes")
+        share, n = self.batch_size // world, len(self.dataset)
+        ids = permute(np.arange(first * self.batch_size, len(self) * self.batch_size), n, self.seed, epoch)
         return ids.reshape(-1, world, share)[:, rank].tolist()
 
     def __iter__(self) -> Iterator[Any]:
@@ -223,7 +226,7 @@ def lightning_identity(trainer: Any, module: Any, loader: LightningLoader) -> di
     timed = [dict(interval=c.interval, frequency=c.frequency, monitor=c.monitor)
              | scheduler_identity(c.scheduler)
              for c in trainer.lr_scheduler_configs]
-    return dict(training=_settings_of(trainer) | dict(batch_size=loader.size, seed=loader.seed),
+    return dict(training=_settings_of(trainer) | dict(batch_size=loader.batch_size, seed=loader.seed),
                 data=dict(samples=len(data), collate=function_identity(collate) or dict(name='by default')
                           ) | sample_digest(data, loader.seed),
                 model=_of_module(module),
@@ -250,32 +253,38 @@ class _Seeds(_Callback):
     def __init__(self, loader: LightningLoader):
         super().__init__()
         self.loader = loader
-        self.about = dict[str, Any]() # Identity of this run
-        self.there = dict[str, Any]() # Identity of the run that it resumes from
-        self.made: list[Any] = [] # Groups and arguments from before the checkpoint is loaded
+        self.run_identity = dict[str, Any]() # Identity of this run
+        self.resumed_identity = dict[str, Any]() # Identity of the run that it resumes from
+        # Groups and arguments from before the checkpoint is loaded
+        self.initial_arguments: list[Any] = []
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        self.loader.trainer, self.there = trainer, {}
+        self.loader.trainer, self.resumed_identity = trainer, {}
 
-    def state_dict(self) -> dict[str, Any]: return dict(identity=json.dumps(self.about)) if self.about else {}
-    def load_state_dict(self, state: dict[str, Any]) -> None: self.there = json.loads(state['identity'])
+    def state_dict(self) -> dict[str, Any]:
+        return dict(identity=json.dumps(self.run_identity)) if self.run_identity else {}
+    def load_state_dict(self,
+                        state: dict[str, Any]) -> None: self.resumed_identity = json.loads(state['identity'])
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         "Raises RunMismatch if a setting that affects the result differs from the checkpoint's."
         now = lightning_identity(trainer, pl_module, self.loader)
-        self.about = keep_unchanged(now, *_PARTS[pl_module]) if pl_module in _PARTS else now
-        self.made = [initial_settings(o, _schedule_of(trainer, o)) for o in trainer.optimizers]
+        self.run_identity = keep_unchanged(now, *_PARTS[pl_module]) if pl_module in _PARTS else now
+        self.initial_arguments = [initial_settings(o, _schedule_of(trainer, o)) for o in trainer.optimizers]
         place, accept = _place_of(trainer)
-        why = join_first_few(describe_differences(self.there, strip_accepted(self.about, accept)))
+        why = join_first_few(describe_differences(self.resumed_identity,
+                                                  strip_accepted(self.run_identity, accept)))
         if why and place: raise RunMismatch(mismatch_message(place, why))
-        for told in [why] if why else describe_differences(self.there, self.about, remarks=True):
+        for told in [why] if why else describe_differences(self.resumed_identity, self.run_identity,
+                                                           remarks=True):
             warnings.warn(f"the run continues in another way than it began. {told}")
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         "Replaces values from the checkpoint by accepted ones."
-        if not (self.there and _place_of(trainer)[1]): return
-        keys, many = {*diff_identities(self.there, self.about)}, len(self.made) > 1
-        for i, (o, made) in enumerate(zip(trainer.optimizers, self.made)):
+        if not (self.resumed_identity and _place_of(trainer)[1]): return
+        keys = {*diff_identities(self.resumed_identity, self.run_identity)}
+        many = len(self.initial_arguments) > 1
+        for i, (o, made) in enumerate(zip(trainer.optimizers, self.initial_arguments)):
             own = {k.replace(f'.{i}.', '.', 1) for k in keys if k.split('.')[1] == str(i)} if many else keys
             restore_settings(o, _schedule_of(trainer, o), made, own)
 
@@ -284,7 +293,8 @@ class _Seeds(_Callback):
         with seeded(self.loader.seed, step, trainer.global_rank): pass   # the seeds stay set
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException | None = None) -> None:
-        if self.about: _PARTS[pl_module] = self.about, lightning_identity(trainer, pl_module, self.loader)
+        if self.run_identity: _PARTS[pl_module] = self.run_identity, lightning_identity(trainer, pl_module,
+                                                                                        self.loader)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None: self.on_exception(trainer, pl_module)
 

@@ -29,7 +29,7 @@ from .object_store import (StoredObject, StoreError, StoreRefused,
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #44fc98b6
 # Suffixes of an object's name: sealed; being written
 SEAL_SUFFIX, PARTIAL_SUFFIX = '.seal', '.open'
-IO_CHUNK_BYTES = 4 << 20 # Bytes written or read at once
+IO_CHUNK_BYTES = 4 << 20 # Bytes written or read at a time
 MIN_BYTES_PER_S = 1 << 20 # Minimum bytes per second of a working file system
 MAX_HUNG_CALLS = 8 # Calls that may hang at the same time
 
@@ -63,10 +63,10 @@ def translate_os_errors(what: str) -> Iterator[None]:
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #8cfcb729
 class WatchdogTask:
-    """File system work that may hang, in a thread of its own; `work(errand)` calls `heartbeat` as it
+    """File system work that may hang, in a separate thread; `work(errand)` calls `heartbeat` as it
     progresses."""
     def __init__(self, what: str, limit_s: float, work: Callable[['WatchdogTask'], Any]):
-        self.what, self.limit_s, self.work = what, limit_s, work
+        self.description, self.limit_s, self.work = what, limit_s, work
         self.result: Any = None
         self.error: BaseException | None = None
         self.finished, self.abandoned = threading.Event(), False
@@ -75,13 +75,13 @@ class WatchdogTask:
     def heartbeat(self, more_s: float = 0.) -> None:
         """Signal progress; the next heartbeat may take `limit_s` plus `more_s` seconds. Raises
         StoreUnavailable."""
-        if self.abandoned: raise StoreUnavailable(f"{self.what}: it was given up meanwhile")
+        if self.abandoned: raise StoreUnavailable(f"{self.description}: it was given up meanwhile")
         self.end = time.monotonic() + self.limit_s + more_s
 
     def run(self) -> None:
         "Do the work, in the thread, and keep its result or error."
         try:
-            with translate_os_errors(self.what): self.result = self.work(self)
+            with translate_os_errors(self.description): self.result = self.work(self)
         except BaseException as e: self.error = e
         finally: self.finished.set()
 
@@ -90,7 +90,7 @@ class WatchdogTask:
         while not self.finished.wait(max(0., self.end - time.monotonic())):
             if time.monotonic() < self.end: continue
             self.abandoned = True
-            raise StoreUnavailable(f"{self.what}: the file system hangs, no sign of life in "
+            raise StoreUnavailable(f"{self.description}: the file system hangs, no sign of life in "
                                    f"{self.limit_s:g} s")
         if self.error: raise self.error
         return self.result
@@ -99,27 +99,27 @@ class WatchdogTask:
 class FolderStore:
     """Objects as files below the folder `base`, with few assumptions about the file system; see
     `ObjectStore`."""
-    least = 2 # Checkpoints that must stay: the newest may not have arrived when the machine is lost
+    least = 2 # Minimum number to keep: the newest may not have arrived when the machine is lost
 
     def __init__(self, base: str, # An absolute path; the folder above it must be there
                  limit_s: float = 60., # Seconds without a sign of life until a call counts as hanging
                  late_s: float | None = None, # Seconds until written bytes are visible; None: limit_s
                  system: Any = os): # Has `open`, `write`, `pread` and so on
-        self.base, self.limit_s, self.system = base, limit_s, system
-        self.late_s = limit_s if late_s is None else late_s
-        self.device: int | None = None # Device of the folder when first seen
+        self.base_path, self.limit_s, self.os_module = base, limit_s, system
+        self.visibility_delay_s = limit_s if late_s is None else late_s
+        self.device_id: int | None = None # Device of the folder when first seen
         self._hung: list[tuple[str, WatchdogTask]] = []
         self._lock = threading.Lock()
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #22404ba0
 @patch
 def _do(self: FolderStore, what: str, key: str, work: Callable[[WatchdogTask], Any]) -> Any:
-    "The result of `work`, done in a thread of its own. Raises StoreError, and what `work` raises."
-    errand = WatchdogTask(f"{what} {self.base}/{key}", self.limit_s, work)
+    "The result of `work`, done in a separate thread. Raises StoreError, and what `work` raises."
+    errand = WatchdogTask(f"{what} {self.base_path}/{key}", self.limit_s, work)
     with self._lock:
         self._hung = [(k, e) for k, e in self._hung if not e.finished.is_set()]
         if len(self._hung) >= MAX_HUNG_CALLS or key and key in [k for k, _ in self._hung]:
-            raise StoreUnavailable(f"{errand.what}: {len(self._hung)} earlier calls still hang")
+            raise StoreUnavailable(f"{errand.description}: {len(self._hung)} earlier calls still hang")
     # Python is shutting down, and starts no threads
     if start_daemon_thread(errand.run, 'folder') is None: errand.run()
     try: return errand.wait()
@@ -131,43 +131,44 @@ def _do(self: FolderStore, what: str, key: str, work: Callable[[WatchdogTask], A
 @patch
 def _mounted(self: FolderStore, make: bool = False) -> bool:
     "Whether our folder is there. Raises StoreUnavailable if the drive is not mounted."
-    above = os.path.dirname(self.base)
-    try: found = self.system.stat(self.base)
+    above = os.path.dirname(self.base_path)
+    try: found = self.os_module.stat(self.base_path)
     except FileNotFoundError:
-        if self.device is not None:
-            raise StoreUnavailable(f"{self.base} has vanished; is the drive mounted?") from None
-        try: self.system.stat(above)
+        if self.device_id is not None:
+            raise StoreUnavailable(f"{self.base_path} has vanished; is the drive mounted?") from None
+        try: self.os_module.stat(above)
         except FileNotFoundError:
             raise StoreUnavailable(f"there is no folder {above}; is the drive mounted?") from None
         if not make: return False
-        with suppress(FileExistsError): self.system.mkdir(self.base, 0o700)
-        found = self.system.stat(self.base)
-    if not stat.S_ISDIR(found.st_mode): raise StoreRefused(f"{self.base} is not a folder")
-    if self.device not in (None, found.st_dev):
-        raise StoreUnavailable(f"{self.base} is on another file system than before; was the drive unmounted?")
-    self.device = found.st_dev
+        with suppress(FileExistsError): self.os_module.mkdir(self.base_path, 0o700)
+        found = self.os_module.stat(self.base_path)
+    if not stat.S_ISDIR(found.st_mode): raise StoreRefused(f"{self.base_path} is not a folder")
+    if self.device_id not in (None, found.st_dev):
+        raise StoreUnavailable(f"{self.base_path} is on another file system than before; "
+                               "was the drive unmounted?")
+    self.device_id = found.st_dev
     return True
 
 @patch
 def _path(self: FolderStore, key: str) -> str:
     if check_key(key).endswith((SEAL_SUFFIX, PARTIAL_SUFFIX)):
         raise StoreRefused(f"{key!r}: names do not end in {SEAL_SUFFIX} or {PARTIAL_SUFFIX}")
-    return f'{self.base}/{key}'
+    return f'{self.base_path}/{key}'
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #6f61fbc6
 @patch
 def _pieces(self: FolderStore, path: str, errand: WatchdogTask, size: int | None = None,
             offset: int = 0) -> Iterator[bytes]:
     "The bytes of a file from `offset` on, at most `size` of them. Raises FileNotFoundError."
-    fd = self.system.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = self.os_module.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        _forget(self.system, fd)
+        _forget(self.os_module, fd)
         end = offset + size if size is not None else 1 << 60
-        while offset < end and (data := self.system.pread(fd, min(IO_CHUNK_BYTES, end - offset), offset)):
+        while offset < end and (data := self.os_module.pread(fd, min(IO_CHUNK_BYTES, end - offset), offset)):
             errand.heartbeat()
             yield data
             offset += len(data)
-    finally: self.system.close(fd)
+    finally: self.os_module.close(fd)
 
 def _forget(system: Any, fd: int) -> None:
     advise = getattr(system, 'posix_fadvise', None)
@@ -186,7 +187,8 @@ def _sealed(self: FolderStore, path: str, errand: WatchdogTask) -> tuple[int, st
 @patch
 def _write(self: FolderStore, path: str, pieces: Iterable[bytes], errand: WatchdogTask) -> tuple[int, str]:
     "Rewrite the file `path`; returns its size and checksum. Raises OSError."
-    fd = self.system.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = self.os_module.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW,
+                             0o600)
     size, sum = 0, xxhash.xxh3_64()
     try:
         for piece in pieces:
@@ -194,15 +196,15 @@ def _write(self: FolderStore, path: str, pieces: Iterable[bytes], errand: Watchd
             size += len(piece)
             left = memoryview(piece)
             while left:
-                done = self.system.write(fd, left)
+                done = self.os_module.write(fd, left)
                 if not done: raise OSError(errno.EIO, "the folder accepts no writes")
                 left = left[done:]
                 errand.heartbeat(size / MIN_BYTES_PER_S)
-        try: self.system.fsync(fd)
+        try: self.os_module.fsync(fd)
         except OSError as e:
             if e.errno not in _NO_SYNC: raise
         errand.heartbeat(size / MIN_BYTES_PER_S)
-    finally: self.system.close(fd)
+    finally: self.os_module.close(fd)
     return size, sum.hexdigest()
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #d8c61ece
@@ -219,20 +221,20 @@ def _arrived(self: FolderStore, path: str, size: int, sum: str, errand: Watchdog
             raise StoreUnavailable(f"{path}: {size} bytes were written, and other ones are read back "
                                    f"({seen} bytes)")
         errand.heartbeat()
-    retry(look, self.late_s)
+    retry(look, self.visibility_delay_s)
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #d48a5b86
 @patch
 def _room(self: FolderStore, path: str) -> None:
     self._mounted(make=True)
-    steps, at = os.path.relpath(os.path.dirname(path), self.base).split('/'), self.base
+    steps, at = os.path.relpath(os.path.dirname(path), self.base_path).split('/'), self.base_path
     for step in steps if steps != ['.'] else []:
         at = f'{at}/{step}'
-        with suppress(FileExistsError): self.system.mkdir(at, 0o700)
+        with suppress(FileExistsError): self.os_module.mkdir(at, 0o700)
 
 @patch
 def _foreign(self: FolderStore, path: str, errand: WatchdogTask) -> bool:
-    try: self.system.lstat(path)
+    try: self.os_module.lstat(path)
     except FileNotFoundError: return False
     return self._small(path + PARTIAL_SUFFIX, errand) is None and self._small(path + SEAL_SUFFIX,
                                                                               errand) is None
@@ -275,11 +277,11 @@ def _put(self: FolderStore, path: str, pieces: ByteChunks, errand: WatchdogTask)
 
 @patch
 def _gone(self: FolderStore, path: str) -> None:
-    with suppress(FileNotFoundError): self.system.unlink(path)
+    with suppress(FileNotFoundError): self.os_module.unlink(path)
 
 @patch
 def _size(self: FolderStore, path: str) -> int | None:
-    try: found = self.system.lstat(path)
+    try: found = self.os_module.lstat(path)
     except FileNotFoundError: return None
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
@@ -293,7 +295,7 @@ def _put_or_clean(self: FolderStore, key: str, pieces: ByteChunks) -> None:
         except OSError as e:
             if e.errno in _FULL:
                 for name in (path, path + SEAL_SUFFIX, path + PARTIAL_SUFFIX):
-                    with suppress(OSError): self.system.unlink(name)
+                    with suppress(OSError): self.os_module.unlink(name)
             raise
     self._do('write', key, work)
 
@@ -337,7 +339,7 @@ def get(self: FolderStore, key: str, limit: int = 1 << 24) -> bytes:
         if (len(data), xxhash.xxh3_64_hexdigest(data)) == found: return data
         self._mounted()
         raise _TornObject(key)
-    try: return retry(lambda _: self._do('read', key, work), self.late_s)
+    try: return retry(lambda _: self._do('read', key, work), self.visibility_delay_s)
     except StoreUnavailable as e:
         if isinstance(e.__cause__, _TornObject): raise KeyError(key) from None
         raise
@@ -356,18 +358,18 @@ def read_into(self: FolderStore, key: str, offset: int, out: memoryview) -> None
             raise KeyError(key) from None
         if len(data) < len(view): raise StoreUnavailable(f"read {key}: not all of it is there")
         return data
-    view[:] = retry(lambda _: self._do('read', key, work), self.late_s)
+    view[:] = retry(lambda _: self._do('read', key, work), self.visibility_delay_s)
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #ea066775
 @patch
 def _walk(self: FolderStore, folder: str, errand: WatchdogTask) -> Iterator[str]:
-    try: names = self.system.listdir(folder)
+    try: names = self.os_module.listdir(folder)
     except FileNotFoundError: return
     for name in names:
         path = f'{folder}/{name}'
         errand.heartbeat()
-        try: is_folder = stat.S_ISDIR(self.system.lstat(path).st_mode)
-        except FileNotFoundError: continue   # removed meanwhile
+        try: is_folder = stat.S_ISDIR(self.os_module.lstat(path).st_mode)
+        except FileNotFoundError: continue   # it was removed meanwhile
         if is_folder: yield from self._walk(path, errand)
         else: yield path
 
@@ -376,9 +378,9 @@ def list(self: FolderStore, prefix: str) -> list[StoredObject]:
     def work(errand: WatchdogTask) -> list[StoredObject]:
         if not self._mounted(): return []
         found = []
-        for path in [p.removesuffix(SEAL_SUFFIX) for p in self._walk(self.base, errand)
+        for path in [p.removesuffix(SEAL_SUFFIX) for p in self._walk(self.base_path, errand)
                      if p.endswith(SEAL_SUFFIX)]:
-            key = path[len(self.base) + 1:]
+            key = path[len(self.base_path) + 1:]
             if not key.startswith(prefix): continue
             sealed = self._sealed(path, errand)
             if sealed and self._size(path) == sealed[0]: found.append(StoredObject(key, sealed[0]))
@@ -394,19 +396,19 @@ def delete(self: FolderStore, key: str) -> None:
         for name in (path, path + SEAL_SUFFIX, path + PARTIAL_SUFFIX): self._gone(name)
         with suppress(OSError):   # remove the folders above that are empty now
             folder = path
-            while (folder := os.path.dirname(folder)) != self.base: self.system.rmdir(folder)
+            while (folder := os.path.dirname(folder)) != self.base_path: self.os_module.rmdir(folder)
     self._do('delete', key, work)
 
 @patch
 def abort_stale(self: FolderStore, prefix: str, older_than_s: float) -> int:
-    "Remove unsealed objects under `prefix` begun over `older_than_s` seconds ago; returns how many."
+    "Remove unsealed objects under `prefix` begun over `older_than_s` seconds ago; returns their number."
     def work(errand: WatchdogTask) -> int:
-        n, start = 0, f'{self.base}/{prefix}'
-        marks = self._walk(self.base, errand) if self._mounted() else ()
+        n, start = 0, f'{self.base_path}/{prefix}'
+        marks = self._walk(self.base_path, errand) if self._mounted() else ()
         for path in [p.removesuffix(PARTIAL_SUFFIX) for p in marks if p.endswith(PARTIAL_SUFFIX)
                      and p.startswith(start)]:
             with suppress(FileNotFoundError):
-                if time.time() - self.system.stat(path + PARTIAL_SUFFIX).st_mtime < older_than_s: continue
+                if time.time() - self.os_module.stat(path + PARTIAL_SUFFIX).st_mtime < older_than_s: continue
             if not self._sealed(path, errand): self._gone(path)
             self._gone(path + PARTIAL_SUFFIX)
             n += 1
