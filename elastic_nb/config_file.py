@@ -45,7 +45,8 @@ class _YamlReader:
 
     def value(self, node: yaml.Node, at: tuple[Any, ...] = ()) -> Any:
         self.nodes_left -= 1
-        if self.nodes_left < 0: raise BadConfig(f"{self.name}: the file expands to more than a config can hold")
+        if self.nodes_left < 0:
+            raise BadConfig(f"{self.name}: the file expands to more than a config can hold")
         self.lines[at] = node.start_mark.line + 1
         if node.tag.rpartition(':')[2] not in ('str', 'map', 'seq'):
             self.complain(node, f"tags such as {node.tag} are not read")
