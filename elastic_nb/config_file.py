@@ -146,7 +146,7 @@ def _settings(values: Mapping[str, Any], lines: LineNumbers, name: str
         if not isinstance(inside, dict):
             if section not in SECTIONS or inside is not None:
                 why = load_migration_hints()['sections'].get(
-                    to_snake_case(str(section)), "this is no section with settings below it")
+                    to_snake_case(str(section)), "this is not a section with settings below it")
                 wrong.append(f"{name}:{lines[(section,)]}: {section}: {why}")
             continue
         if section == 'model' and isinstance(sizes := inside.get('gpt'), dict):   # gpt: {sizes}

@@ -316,7 +316,7 @@ def load_cells(path: str | Path) -> list[dict[str, Any]]:
     if not Path(path).exists(): return []
     try: return [*json.loads(Path(path).read_text(encoding='utf-8'))['cells']]
     except (OSError, ValueError, KeyError, TypeError):
-        raise BadConfig(f"--json: {path} is there, and is no matrix") from None
+        raise BadConfig(f"--json: {path} is there, and is not a matrix") from None
 
 def summarize_cells(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     "Summary of all measured cells; ratios are from 0 to 1."

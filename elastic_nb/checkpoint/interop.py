@@ -224,7 +224,7 @@ def read_weight_index(path: Path,
     "The tensors of several files, from the index `path`. Raises ValueError, which lists every fault."
     try: where = json.loads(path.read_text())['weight_map']
     except (ValueError, KeyError, TypeError, OSError) as e:
-        raise ValueError(f"{path} is no index: {e}") from None
+        raise ValueError(f"{path} is not an index: {e}") from None
     odd = [f for f in map(str, where.values()) if not re.fullmatch(r'[\w-][\w.-]*', f)]
     if odd: raise ValueError(f"{path} names {odd[0]!r}, which is not a file beside it")
     files = {f: read(path.parent / f) for f in sorted({*where.values()})}

@@ -158,7 +158,7 @@ def _multiples(v: ChartValues) -> Iterator[str]:
         steps, h = getattr(d, name), d.localSteps
         if steps % h:
             below = f'{steps // h * h} or ' if steps > h else ''
-            yield (f"diloco.{name} = {steps} is no multiple of diloco.localSteps = {h}: "
+            yield (f"diloco.{name} = {steps} is not a multiple of diloco.localSteps = {h}: "
                    f"write {below}{-(-steps // h) * h}")
 
 _PLACES = {'checkpointPath', 'modelCacheDir', 'datasetCacheDir'} # Values in diloco that are not in the config

@@ -129,7 +129,7 @@ def _set(given: dict[str, Any], text: str, from_file: bool = False) -> None:
     *path, last = name.split('.')
     for part in path:
         if not isinstance(given.setdefault(part, {}), dict):
-            raise BadConfig(f"--set {name}: {part} is no section")
+            raise BadConfig(f"--set {name}: {part} is not a section")
         given = given[part]
     given[last] = found
 

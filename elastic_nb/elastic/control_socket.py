@@ -106,7 +106,7 @@ MAX_CLIENTS = 16 # Maximum number of connected clients
 class CommandQueue:
     "The commands to a supervisor. `read` never waits; `submit` is for other threads of this process."
     def __init__(self, out: str | Path | None = None): # The folder of the run; None: no socket
-        self.no_socket_reason = '' # Why there is not a socket
+        self.no_socket_reason = '' # Why there is no socket
         self.run_ended = False # Whether the run has ended, or the supervisor's loop is in its last turn
         self._queue: SimpleQueue[SupervisorCommand] = SimpleQueue()
         self._lock = threading.RLock() # Guards `run_ended` and the queue, so that each command is answered

@@ -83,7 +83,7 @@ def parse_endpoints(text: str, port: int = 2379) -> tuple[tuple[str, ...], bool]
         host, colon, number = rest.rstrip('/').rpartition(':')
         if not colon or rest.endswith(']'): host, number = rest.rstrip('/'), str(port)
         if not host or not number.isdigit() or not 0 < int(number) < 65536:
-            raise ValueError(f'{part!r} is no address of etcd, such as 10.0.0.1:2379')
+            raise ValueError(f'{part!r} is not an address of etcd, such as 10.0.0.1:2379')
         schemes.add(scheme == 'https')
         found.append(f'{host}:{number}')
     if len(schemes) > 1: raise ValueError(f'{text!r} asks for TLS at some endpoints and not at others')

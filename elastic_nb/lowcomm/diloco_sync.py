@@ -48,7 +48,7 @@ def split_batch(batch: Any, parts: int, samples: int | None = None) -> list[Any]
     return [_part(batch, h * n // parts, (h + 1) * n // parts) for h in range(parts)]
 
 def _entries(x: Any) -> int | None:
-    "Number of samples in a part of a batch; None if it is no tensor, array, or list of texts or numbers."
+    "Number of samples in a part of a batch; None if it is not a tensor, array, or list of texts or numbers."
     if isinstance(x, (Tensor, np.ndarray)): return len(x) if x.ndim else None
     column = isinstance(x, (tuple, list)) and any(v is not None for v in x) and all(map(_plain, x))
     return len(x) if column else None

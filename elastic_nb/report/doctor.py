@@ -371,9 +371,9 @@ def _binds(host: str, port: int) -> bool:
 def _check_port(endpoint: str) -> list[Diagnosis]:
     host, _, port = endpoint.rpartition(':')
     if not port.isdigit() or not 0 < int(port) < 65536:
-        return [_bad('rendezvous', f"{endpoint!r} is no HOST:PORT", "Write it as 10.0.0.1:29400")]
+        return [_bad('rendezvous', f"{endpoint!r} is not HOST:PORT", "Write it as 10.0.0.1:29400")]
     if _binds(host or '0.0.0.0', int(port)): return []
-    return [_bad('rendezvous', f"port {port} of {host} is taken, or is no address of this machine",
+    return [_bad('rendezvous', f"port {port} of {host} is taken, or is not an address of this machine",
                  "Take another port, or end the program that holds it")]
 
 # %% ../../nbs/08_report/17_doctor.ipynb #c79d6f91

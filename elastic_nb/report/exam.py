@@ -125,7 +125,7 @@ def judge(self: ExamScore, watch: RunReader, storm: list[str]) -> None:
     if storm != fault_plan_rows(plan): self.wrong.append(f"its storm is not that of seed {self.seed}")
     fired, known = [e.data['planned'] for e in rows_of_kind(rows, 'fault')], {*map(str, plan)}
     self.faults = len(fired)
-    if odd := [f for f in fired if f not in known]: self.wrong.append(f"{odd[0]} is no fault of this storm")
+    if odd := [f for f in fired if f not in known]: self.wrong.append(f"{odd[0]} is not in this storm")
     exam, calm = (verify_run(watch.path, name) for name in (EXAM_RUN, UNDISTURBED_RUN))
     self.wrong += [str(f) for f in (*exam.findings, *calm.findings)]
     self.identical = exam.reached_end and calm.reached_end and find_divergence(exam, calm).identical

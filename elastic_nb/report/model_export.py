@@ -72,7 +72,7 @@ def infer_gpt_config(model: Mapping[str, Tensor], run: str | Path, known: Mappin
     from `run`. Raises ValueError."""
     layers = sum(k.endswith('.norm1.weight') for k in model)
     if not layers or set(model) != set(published_names(layers)):
-        raise ValueError("the checkpoint does not say what model this is, and it is no GPT of ours: "
+        raise ValueError("the checkpoint does not say what model this is, and it is not a GPT of ours: "
                          f"{_CONFIG}")
     (vocab, width), context = model['tokens.weight'].shape, len(model['places.weight'])
     if (own := str((known or {}).get('model', ''))).startswith('elastic_nb.models.'):

@@ -288,7 +288,7 @@ def _got(url: str) -> dict[str, Any]:
         except ValueError: said = e.reason
         raise ValueError(f"{url}: {said}") from None
     except URLError as e: raise ValueError(f"{url} cannot be reached: {e.reason}") from None
-    except ValueError: raise ValueError(f"{url} is no dashboard of elastic-nb serve") from None
+    except ValueError: raise ValueError(f"{url} is not a dashboard of elastic-nb serve") from None
 
 def fetch_status(url: str, name: str | None = None, what: str = '') -> dict[str, Any]:
     """Returns the status of a run that the dashboard at `url` shows (with `what='/metrics'`, its columns):

@@ -53,7 +53,7 @@ class JobQueue:
             self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             enable_wal(self.db)
             self.db.executescript('PRAGMA synchronous=FULL;' + _TABLES)
-        except sqlite3.DatabaseError as e: raise BadConfig(f"{path} is no queue: {e}") from None
+        except sqlite3.DatabaseError as e: raise BadConfig(f"{path} is not a queue: {e}") from None
 
     def execute(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
         "Executes one statement in one transaction. Raises OSError."
@@ -163,8 +163,8 @@ class _RequestHandler(BaseHTTPRequestHandler):
         name = host_name(self.headers.get('Host', ''))
         shown = self.headers.get('Authorization', '').removeprefix('Bearer ')
         foreign = name not in ('localhost', '127.0.0.1', '::1')
-        if foreign and not self.token: return 421, "this name is not mine"
-        if 'Origin' in self.headers: return 403, "a page may not ask this"
+        if foreign and not self.token: return 421, "unknown host name"
+        if 'Origin' in self.headers: return 403, "requests from web pages are refused"
         if self.token and not _same(shown, self.token): return 401, f"show the token: {TOKEN_ENV}"
         kind = self.headers.get('Content-Type', '')
         if self.command == 'POST' and kind != 'application/json': return 415, "send application/json"
