@@ -49,7 +49,7 @@ def is_cached(name: str, files: Sequence[str] = (), kind: str = 'model') -> bool
     try:
         if any(isinstance(try_to_load_from_cache(name, f, repo_type=kind), str) for f in files): return True
     except HFValidationError:
-        raise BadConfig(f"{name} is not available: it is not a folder, and no name on the Hub") from None
+        raise BadConfig(f"{name} is not available: it is neither a folder nor a name on the Hub") from None
     if kind != 'dataset': return False
     made = Path(os.environ.get('HF_DATASETS_CACHE') or Path(constants.HF_HOME) / 'datasets')
     kept = Path(constants.HF_HUB_CACHE) / f"datasets--{name.replace('/', '--')}"
