@@ -367,7 +367,7 @@ def train(
 def _conf(text: str) -> dict[str, str] | None:
     "Parse `k=v,k=v`, as torchrun does. Raises BadConfig."
     pairs = [part.partition('=') for part in text.split(',') if part]
-    if wrong := [k for k, sep, _ in pairs if not sep]: raise BadConfig(f"--rdzv-conf: {wrong[0]!r}: write K=V")
+    if wrong := [k for k, sep, _ in pairs if not sep]: raise BadConfig(f"--rdzv-conf: {wrong[0]!r}: use K=V")
     return {k.strip(): v.strip() for k, _, v in pairs} or None
 
 def _train(asked: Config, out: str, json_file: str, on: str = '', **how: Any) -> None:
