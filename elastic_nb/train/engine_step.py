@@ -906,8 +906,8 @@ def inspect_samples(
     if generators: generators, _ = compare_baselines(again(), again())
     if generators:
         raise NondeterministicSample(
-            f"{which}: reading draws from {', '.join(generators)}, which resumes from sample to "
-            "sample: the result would depend on which worker has read what before. Let it draw from "
+            f"{which}: reading draws from {', '.join(generators)}, whose state carries over from "
+            "sample to sample: the result would depend on which worker has read what before. Let it draw from "
             "torch's, numpy's or random's generator, which are set for each place in the run")
     if numbers:
         warnings.warn(f"{which}: reading changes {', '.join(numbers)}: each worker has its own, and no "
