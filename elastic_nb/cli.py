@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['app', 'bench_app', 'etcd_app', 'deploy_app', 'main_options', 'complete_words', 'translate_errors',
            'options_in_error_messages', 'demo', 'init', 'validate', 'schema', 'train', 'index', 'checkpoints',
-           'import_', 'peer_memory', 'serve', 'lowcomm', 'simulate_bench', 'main', 'status', 'metrics', 'report',
+           'import_', 'peer_memory', 'serve', 'lowcomm_bench', 'simulate_bench', 'main', 'status', 'metrics', 'report',
            'simulate_', 'etcd_start', 'etcd_stop', 'etcd_state', 'etcd_log', 'etcd_clean', 'deploy_render',
-           'deploy_validate', 'deploy_explain', 'deploy_values', 'deploy_rehearse', 'deploy_slurm', 'link', 'chaos',
-           'verify', 'doctor_', 'goodput_', 'controller', 'submit', 'resume', 'experiments_']
+           'deploy_validate', 'deploy_explain', 'deploy_values', 'deploy_rehearse', 'deploy_slurm', 'emulate_link',
+           'chaos', 'verify', 'doctor_', 'goodput_bench', 'controller', 'submit', 'resume_jobs', 'experiments_']
 
 # %% ../nbs/00_start/04_cli.ipynb #85467773
 import csv
@@ -206,11 +206,12 @@ def demo(
 # %% ../nbs/00_start/04_cli.ipynb #f8489581
 def _checked(config: Config, plan: Callable[[], list[Fault]], out: str, json_file: str) -> list[Fault]:
     "The faults that `plan` returns. Raises BadConfig with all mistakes."
-    from elastic_nb.demo import check_demo
+    from elastic_nb.demo import check_demo_inputs
     def readable() -> list[Fault]:
         try: return plan()
         except BadConfig: return []   # this mistake is already reported
-    checks = plan, lambda: check_demo(config, readable(), Path(out)), lambda: _check_json(json_file, out)
+    checks = (plan, lambda: check_demo_inputs(config, readable(), Path(out)),
+                  lambda: _check_json(json_file, out))
     return run_checks(*checks)[0]
 
 def _demo(config: Config, faults: list[Fault], out: str, json_file: str) -> bool:
@@ -605,8 +606,8 @@ _add_bench('sharded', 'sharded:bench_sharded', "Optimizer and gradient as shards
            "worker, and FSDP: steps, bytes, pauses.", trials=_times(5, 'Runs of each kind.'))
 
 # %% ../nbs/00_start/04_cli.ipynb #3dd5c456
-@bench_app.command()
-def lowcomm(
+@bench_app.command('lowcomm')
+def lowcomm_bench(
     json_file: _Json = '',
     steps: Annotated[int, Option(min=0, help='Steps of each worker, a multiple of 64. 0: 2048, or 64 '
         'if tiny.')] = 0,
@@ -1035,8 +1036,8 @@ def deploy_slurm(
 
 
 # %% ../nbs/00_start/04_cli.ipynb #11703bb8
-@app.command()
-def link(
+@app.command('link')
+def emulate_link(
     target: Annotated[str, Argument(metavar='HOST:PORT', help='A TCP service.')],
     profile: Annotated[str, Option(help='good, cellular, satellite, leo, degraded, brownout, straggler or '
         'none; or YAML.')] = 'good',
@@ -1203,7 +1204,7 @@ def doctor_(
     raise typer.Exit(1 if any(f.level == 'bad' for f in found) else 0)
 
 @bench_app.command('goodput')
-def goodput_(
+def goodput_bench(
     json_file: _Json = '',
     seconds: Annotated[float, Option(min=2, help='Approximate length of the disturbed run.')] = 300.0,
     mtbf: Annotated[float, Option(min=0.5, help='Mean seconds between two kills.')] = 20.0,
@@ -1284,8 +1285,8 @@ def submit(
         time.sleep(.2)
 
 # %% ../nbs/00_start/04_cli.ipynb #fc1657f0
-@app.command()
-def resume(
+@app.command('resume')
+def resume_jobs(
     job: Annotated[int, Argument(metavar='[JOB]', help='A single job. Default: all that failed.')] = 0,
     controller: _Url = '', db: _Db = 'controller.db',
     port: Annotated[int, Option(min=0, max=65535, help='As for elastic-nb controller.')] = 0,

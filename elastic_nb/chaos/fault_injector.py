@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..basics import process_start_time, patch
+from ..basics import process_start_ticks, patch
 from .fault_plans import ExternalFault
 from ..config import BadConfig
 from ..elastic.control_socket import CommandRefused, send_command
@@ -43,7 +43,7 @@ def parent_pid(pid: int) -> int:
 
 def is_alive(process: ProcessId) -> bool:
     "Whether this exact process is alive. A zombie does not count."
-    return process[1] is not None and process_start_time(process[0]) == process[1]
+    return process[1] is not None and process_start_ticks(process[0]) == process[1]
 
 class RunObserver:
     "A run seen from outside, through the ledger in its folder `out`, over all its starts."
@@ -64,8 +64,8 @@ class RunObserver:
 
     def mark_started(self, pid: int) -> None:
         "Records that the run was started or restarted, with this process as its supervisor."
-        self.supervisor_process, self.zygote_process, self.worker_processes, self.roster = (pid,
-                                                                   process_start_time(pid)), (0, None), {}, []
+        self.supervisor_process, self.zygote_process = (pid, process_start_ticks(pid)), (0, None)
+        self.worker_processes, self.roster = {}, []
         self.last_progress_at = time.monotonic()
         self.all_processes.add(self.supervisor_process)
 
@@ -92,12 +92,12 @@ def apply_row(self: RunObserver, kind: str, worker: str | None, step: int | None
               data: dict[str, Any]) -> None:
     "Applies one row of the ledger."
     if kind == 'spawn':
-        self.worker_processes[worker] = process = data['pid'], process_start_time(data['pid'])
+        self.worker_processes[worker] = process = data['pid'], process_start_ticks(data['pid'])
         up = parent_pid(data['pid'])
         over = parent_pid(up)   # the parent: the supervisor or its fork server
         if up and self.supervisor_process[0] in (over, parent_pid(over)):
-            self.zygote_process = up, process_start_time(up)
-            self.all_processes.add((over, process_start_time(over)))
+            self.zygote_process = up, process_start_ticks(up)
+            self.all_processes.add((over, process_start_ticks(over)))
         self.all_processes |= {process, self.zygote_process}
     elif kind == 'death': self.worker_processes.pop(worker, None)
     elif kind == 'generation': self.roster = data['roster']
@@ -189,7 +189,7 @@ def _all(self: FaultInjector, strike: ExternalFault) -> str:
     "Signals every process of the run, as Slurm, systemd and a terminal do. Raises TargetNotFound."
     above = {int(p.name): parent_pid(int(p.name)) for p in Path('/proc').glob('[0-9]*')}
     found = [p for p in self.observer.all_processes if is_alive(p)]
-    for pid, _ in found: found += [(child, process_start_time(child)) for child, parent in above.items()
+    for pid, _ in found: found += [(child, process_start_ticks(child)) for child, parent in above.items()
                                    if parent == pid and child not in [known for known, _ in found]]
     text = f"{SIGNALS_BY_FAULT[strike.kind].name} hits every process of the run"
     self.signal_target(strike, self.observer.supervisor_process, text)

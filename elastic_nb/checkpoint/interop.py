@@ -34,7 +34,7 @@ from .restore import CheckpointState
 from .remote.object_store_tier import open_store
 from .remote.object_store_tier import STORE_TIMEOUT_S, S3Backend
 from .snapshot import read_state, snapshot, verify_checkpoint
-from ..exact.state import bare_names, flatten
+from ..exact.state import unwrapped_name_by_name, flatten_tree
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #e1892138
 class SingleCheckpointTier:
@@ -469,13 +469,13 @@ def import_checkpoint(source: str | Path, out: str | Path) -> ImportResult:
     finally: tier.close()
     model = state.model_state_dict
     return ImportResult(out / name, foreign.kind, len(model),
-                        sum(t.numel() for t in flatten(model)[0].values()), left)
+                        sum(t.numel() for t in flatten_tree(model)[0].values()), left)
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #7b8a6986
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Load `tensors` into `model`, all or none. Raises ValueError, which lists missing, unknown and
     misshapen ones."""
-    names, values = bare_names(model), dict(tensors)
+    names, values = unwrapped_name_by_name(model), dict(tensors)
     for word in ('_orig_mod.', 'module.', 'model.', '_orig_mod.'):
         if values and all(k.startswith(word) for k in values) and not set(values) & set(names.values()):
             values = {k.removeprefix(word): v for k, v in values.items()}

@@ -30,7 +30,7 @@ from .restore import (CheckpointError, CheckpointTier, list_candidates,
                                            load_verified, load_latest_valid, tree_and_manifest_fields)
 from .writer import (CheckpointWriter, ReportEvent, SaveFuture, SaveJob, TierHealth,
                                           Uploader)
-from ..exact.state import flatten
+from ..exact.state import flatten_tree
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #f13028cb
 class RunClock:
@@ -147,7 +147,7 @@ def _copy(self: CheckpointManager, state: Any, durable: bool) -> tuple[Snapshot,
                   identity=self.identity, architecture=self.architecture)
     try:
         if self.memory:
-            tensors, skeleton = flatten(tree)
+            tensors, skeleton = flatten_tree(tree)
             snap = self.memory.take_snapshot(tensors, dict(about, state=skeleton))
             if not self.overlap: self.before_update()
             self._say_limits(self.memory.limit_consequence)

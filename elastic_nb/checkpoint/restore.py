@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..exact.state import TrainState, bare_names, flatten, strip_wrappers
+from ..exact.state import TrainState, unwrapped_name_by_name, flatten_tree, strip_wrapper_prefixes
 from .format import DamagedCheckpoint, CheckpointRef, Manifest, unflatten
 from .run_lock import RunMismatch, mismatch_message, describe_mismatch
 from .snapshot import TensorTarget, fresh_target, read_state
@@ -65,7 +65,7 @@ class CheckpointState:
 
     def cpu_copy(self) -> 'CheckpointState':
         "A copy in CPU memory that training cannot change; tied tensors stay tied."
-        tensors, skeleton = flatten(self.to_dict())
+        tensors, skeleton = flatten_tree(self.to_dict())
         return self.from_dict(unflatten(skeleton, {k: _copied(t) for k, t in tensors.items()}))
 
 def _copied(t: Tensor) -> Tensor: return t.detach().to('cpu', copy=True)
@@ -99,7 +99,7 @@ def create_checkpoint_state(model: nn.Module, optimizer: torch.optim.Optimizer, 
     sharded ones, which all ranks gather. `rest`: other fields of CheckpointState. Raises TypeError."""
     _refuse_flattened(model)
     def of(x: Any) -> Any: return _whole(x.state_dict()) if x is not None else None
-    names, values = bare_names(model), of(model)
+    names, values = unwrapped_name_by_name(model), of(model)
     return CheckpointState(step, model_state_dict={names[k]: v for k, v in values.items()},
                            optimizer_state_dict=of(optimizer), lr_scheduler_state_dict=of(lr_scheduler),
                            dataset_state=of(dataset), **rest)
@@ -124,8 +124,8 @@ def load_checkpoint_to_model(state: CheckpointState, model: nn.Module,
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #c43112ca
 def _named_as(model: nn.Module, values: Mapping[str, Any]) -> dict[str, Any]:
     "A model's state, named and sharded as in `model`."
-    names = bare_names(model)
-    values = strip_wrappers(values, names.values())
+    names = unwrapped_name_by_name(model)
+    values = strip_wrapper_prefixes(values, names.values())
     own = model.state_dict(keep_vars=True)
     theirs = {bare: name for name, bare in names.items()}
     return {theirs.get(k, k): _cut(v, own.get(theirs.get(k, k))) for k, v in values.items()}
@@ -147,7 +147,7 @@ def _cut(value: Any, own: Any) -> Any:
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #6885d05a
 def model_target(model: nn.Module, prefix: str = 'model_state_dict.') -> TensorTarget:
     "Reads tensors named `prefix` + a bare name of `model` directly into it, if type and shape match."
-    names = bare_names(model)
+    names = unwrapped_name_by_name(model)
     own = {names[k]: v for k, v in model.state_dict(keep_vars=True).items() if not hasattr(v, 'full_tensor')}
     def target(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor | None:
         t = own.get(name.removeprefix(prefix)) if name.startswith(prefix) else None

@@ -41,7 +41,7 @@ from .format import (checksum, DamagedCheckpoint, encode_manifest, Manifest,
                                           MANIFEST_NAME,
                                           StoredTensor, unflatten)
 from .snapshot import snapshot_tensors, read_state, ReadAt
-from ..exact.state import DTYPES, flatten
+from ..exact.state import DTYPES, flatten_tree
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #4bad55d7
 def shard_name(name: str, size: torch.Size, chunk: ChunkStorageMetadata) -> str:
@@ -245,7 +245,7 @@ def sharded_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #67281ddb
 def flatten_sharded(tree: Any) -> tuple[dict[str, Tensor], Any]:
-    "Like `flatten`, but sharded tensors stay sharded. Names are the same on all ranks."
+    "Like `flatten_tree`, but sharded tensors stay sharded. Names are the same on all ranks."
     stand_ins: dict[tuple[Any, ...], Tensor] = {}
     real: dict[int, Tensor] = {}
     def swap(x: Any) -> Any:
@@ -255,7 +255,7 @@ def flatten_sharded(tree: Any) -> tuple[dict[str, Tensor], Any]:
         one = stand_ins.setdefault(key, torch.empty(1))
         real.setdefault(one.data_ptr(), x)
         return one
-    tensors, skeleton = flatten(tree_map(swap, tree))
+    tensors, skeleton = flatten_tree(tree_map(swap, tree))
     return {k: real.get(t.data_ptr(), t) for k, t in tensors.items()}, skeleton
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #a46383ef

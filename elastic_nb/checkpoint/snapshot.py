@@ -28,7 +28,7 @@ from torch import Tensor
 from .prefault import prefault_ahead, parallel_for, allocate_aligned
 from .format import (checksum, CHUNK_BYTES, DamagedCheckpoint, Manifest, compute_seal,
                                           unflatten, with_checksum)
-from ..exact.state import DTYPES, flatten, make_layout, SafetensorsLayout
+from ..exact.state import DTYPES, flatten_tree, make_layout, SafetensorsLayout
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #e22c189b
 COPY_BLOCK = 1 << 20 # Bytes that are copied and then hashed; part of a chunk
@@ -151,7 +151,7 @@ def snapshot_tensors(tensors: dict[str, Tensor], about: dict[str, Any]) -> Snaps
 
 def snapshot(tree: Any, **about: Any) -> Snapshot:
     "A snapshot of `tree` in new memory; `about`: step and other fields of the manifest. Raises TypeError."
-    tensors, skeleton = flatten(tree)
+    tensors, skeleton = flatten_tree(tree)
     return snapshot_tensors(tensors, dict(about, state=skeleton))
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #077664b5

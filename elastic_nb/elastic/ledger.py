@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from ..basics import process_start_time, patch
+from ..basics import process_start_ticks, patch
 from ..checkpoint.run_lock import describe_differences
 from ..exact.shuffle import shard_range
 from .ledger_columns import (MISSING_INT, ColumnBlock, SampleDigest, to_blocks,
@@ -370,7 +370,7 @@ def describe_process(pid: int | None = None) -> dict[str, Any]:
     """Identifies this process, or another one on this machine, so that `is_process_alive` can distinguish it
     from a later process with the same id."""
     pid = pid or os.getpid()
-    return dict(pid=pid, born=process_start_time(pid), boot=_boot(), host=socket.gethostname())
+    return dict(pid=pid, born=process_start_ticks(pid), boot=_boot(), host=socket.gethostname())
 
 def _boot() -> str | None:
     "Returns the id of this machine's current boot (Linux only)."
@@ -381,7 +381,7 @@ def is_process_alive(writer: dict[str, Any] | None) -> bool | None:
     "Whether the process that `describe_process` described is alive; None if that cannot be determined here."
     if not writer or writer['host'] != socket.gethostname(): return None
     if writer['boot'] != _boot(): return False
-    if writer['born'] is not None: return process_start_time(writer['pid']) == writer['born']
+    if writer['born'] is not None: return process_start_ticks(writer['pid']) == writer['born']
     try: os.kill(writer['pid'], 0)
     except ProcessLookupError: return False
     except PermissionError: pass   # it is alive, but belongs to another user

@@ -28,7 +28,7 @@ from .membership import Generation, Member, StateLost
 from ..exact.sharded_gradients import BucketReducer
 from ..exact.reduce import batch_send_recv
 from ..exact.sharded_optimizer import (ShardLayout, OptimizerShard, ShardedOptimizer, ShardedReducer,
-                                                merge_shards, state_dict_showing, merge_spans)
+                                                merge_shards, override_state_dict, merge_spans)
 from ..exact.state import TrainState, from_buffer, to_buffer
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #31d869b4
@@ -267,7 +267,7 @@ def plan_resharding(self: ShardedLoop, roster: Sequence[str]) -> None:
 @patch
 def copy_state(self: ShardedLoop, source: str, behind: list[str]) -> None:
     "Copies the state as in the elastic loop, but without moments, which `transfer_moments` sends."
-    with state_dict_showing(self.optimizer, OptimizerShard(range(0))):
+    with override_state_dict(self.optimizer, OptimizerShard(range(0))):
         super(ShardedLoop, self).copy_state(source, behind)
     if self.member.name in behind: self.optimizer.replace_shards([])
 
@@ -324,19 +324,19 @@ def gather_optimizer_state(self: ShardedLoop, *ranks: int) -> OptimizerShard:
 def save_if_due(self: ShardedLoop) -> None:
     "Saves as in the elastic loop. All ranks send their shards if a save may be due."
     if not (self.checkpoints and self.engine.is_save_due): return super(ShardedLoop, self).save_if_due()
-    with state_dict_showing(self.optimizer, self.gather_optimizer_state(0)):
+    with override_state_dict(self.optimizer, self.gather_optimizer_state(0)):
         super(ShardedLoop, self).save_if_due()
 
 @patch
 def save_if_asked(self: ShardedLoop) -> None:
     "Before all ranks leave, rank 0 saves the gathered state."
     if not (self.all_leave and self.checkpoints): return
-    with state_dict_showing(self.optimizer, self.gather_optimizer_state(0)): self.save_now()
+    with override_state_dict(self.optimizer, self.gather_optimizer_state(0)): self.save_now()
 
 @patch
 def finish(self: ShardedLoop) -> None:
     "Finishes as in the elastic loop; gathers the state for the comparison."
-    with state_dict_showing(self.optimizer, self.gather_optimizer_state(*range(self.comm.world))):
+    with override_state_dict(self.optimizer, self.gather_optimizer_state(*range(self.comm.world))):
         super(ShardedLoop, self).finish()
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #95e28ffb

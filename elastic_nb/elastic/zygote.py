@@ -39,7 +39,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..basics import die_with_parent, ignore_signals, set_process_name, patch
+from ..basics import die_with_parent, ignore_stop_signals, set_process_name, patch
 from ..config import BadConfig
 from .fault_injection import FaultExecutor, Fault, WorkerFaults, WorkerKilled
 from .membership import Heartbeat, Member, decode_generation
@@ -81,7 +81,7 @@ def receive_request(sock: socket.socket) -> tuple[dict[str, Any], int] | None:
 def zygote_main(fd: int, warm_up: str, *args: str) -> None:
     "Runs the zygote: calls `warm_up` (`module:function`), then forks on request until its socket closes."
     die_with_parent()
-    ignore_signals()
+    ignore_stop_signals()
     set_process_name('elastic-nb zygote')
     sock, children = socket.socket(fileno=fd), set()
     wake_r, wake_w = os.pipe()
@@ -233,7 +233,7 @@ def worker_main(spec: dict[str, Any], sock: socket.socket) -> None:
     "Runs one worker process to its end."
     die_with_parent()
     set_process_name(f"elastic-nb {spec['name']}")
-    ignore_signals(heirs=False)
+    ignore_stop_signals(heirs=False)
     control, loop = SupervisorConnection(sock), None
     host, port = spec['store']
     store = connect_store(host, port, FIRST_CONTACT_S)
@@ -362,7 +362,7 @@ class ForkServer:
 def fork_server_main(fd: int, like: str, warm_up: str, idle: float, began: int) -> None:
     "Runs a fork server: calls `warm_up` (`module:function`), then forks on request."
     die_with_parent()
-    ignore_signals()
+    ignore_stop_signals()
     set_process_name('elastic-nb server')
     server = ForkServer(fd, like, began)
     load_entry(warm_up)()

@@ -6,10 +6,10 @@
 __all__ = []
 
 # %% ../../nbs/12_lowcomm/00_overview.ipynb #643ae8ca
-from ..basics import lazy
+from ..basics import lazy_imports
 
 # %% ../../nbs/12_lowcomm/00_overview.ipynb #192f3036
-__getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
+__getattr__, __dir__ = lazy_imports('elastic_nb.lowcomm', {
     '.outer_optimizer': 'Outer pseudo_gradient',
     '.diloco_sync': 'DiLoCoSync DiLoCoReplica',
     '.compressed_diloco': 'CompressedSync',

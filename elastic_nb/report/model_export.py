@@ -22,7 +22,7 @@ from ..checkpoint.interop import (FORMS, ModelWriter, export_checkpoint, select_
 from ..data.tokenizer import byte_tokenizer
 from ..elastic.ledger import Ledger
 from ..models.gpt import GPTConfig
-from ..models.gpt2 import GPT2_SIZES, export_gpt2, published_names
+from ..models.gpt2 import GPT2_SIZES, export_gpt2, published_tensor_names
 
 # %% ../../nbs/08_report/05_model_export.ipynb #2c46e21a
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def infer_gpt_config(model: Mapping[str, Tensor], run: str | Path, known: Mappin
     """Returns sizes and activation function of the GPT with these weights, from what is `known` about it, or
     from `run`. Raises ValueError."""
     layers = sum(k.endswith('.norm1.weight') for k in model)
-    if not layers or set(model) != set(published_names(layers)):
+    if not layers or set(model) != set(published_tensor_names(layers)):
         raise ValueError("the checkpoint does not say what model this is, and it is not a GPT of ours: "
                          f"{_CONFIG}")
     (vocab, width), context = model['tokens.weight'].shape, len(model['places.weight'])

@@ -223,8 +223,8 @@ def batch_advice(events: RunRows, most: int = 400) -> BatchAdvice | None:
     at = np.flatnonzero(~np.isnan(rows.noise))
     at = at[len(at) // 2:][-most:]
     if len(at) < 2 or np.isnan(rows.batch_size[at[-1]]): return None
-    from elastic_nb.scaling.gradient_noise import GradientNoise, bootstrap_interval
+    from elastic_nb.scaling.gradient_noise import GradientNoise, noise_scale_interval
     found = [GradientNoise(*pair) for pair in zip(rows.signal[at].tolist(), rows.noise[at].tolist())]
     return BatchAdvice(int(rows.batch_size[at[-1]]), GradientNoise.mean(found).scale,
-                       *bootstrap_interval(found),
+                       *noise_scale_interval(found),
                        len(found))

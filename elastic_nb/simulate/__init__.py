@@ -6,10 +6,10 @@
 __all__ = []
 
 # %% ../../nbs/13_simulate/00_overview.ipynb #d5ec16b0
-from ..basics import lazy
+from ..basics import lazy_imports
 
 # %% ../../nbs/13_simulate/00_overview.ipynb #e5d0f3c6
-__getattr__, __dir__ = lazy('elastic_nb.simulate', {
+__getattr__, __dir__ = lazy_imports('elastic_nb.simulate', {
     '.event_simulation': 'Simulation SimulatedLedger',
     '.failures': 'FailureModel FailureEvent mttf_hours read_trace draw_failures',
     '.recovery_policies': 'JobSpec simulate simulate_to_ledger sweep compare_with_twin',

@@ -49,7 +49,7 @@ from ..elastic.fault_injection import Fault, fail_at
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member
 from ..exact.determinism import RNG_LOCK
-from ..exact.sharded_optimizer import OptimizerShard, ShardedOptimizer, state_dict_showing
+from ..exact.sharded_optimizer import OptimizerShard, ShardedOptimizer, override_state_dict
 from ..models.gpt import GPT, GPTConfig
 from .thread_cluster import run_elastic_in_threads
 from ..train.engine_between_steps import Engine
@@ -213,8 +213,8 @@ def run_case(
 def copy_tensors(engine: Engine) -> dict[str, Tensor]:
     "A copy of the state, without the optimizer's state if this worker has only a shard of it."
     o = engine.optimizer
-    with state_dict_showing(o, OptimizerShard(range(0))) if isinstance(o,
-                                                                       ShardedOptimizer) else nullcontext():
+    with (override_state_dict(o, OptimizerShard(range(0))) if isinstance(o, ShardedOptimizer)
+              else nullcontext()):
         return {k: v.detach().clone() for k, v in engine.state().tensors.items()}
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #db8b6117

@@ -46,7 +46,7 @@ from tqdm import tqdm
 
 from ..basics import patch
 from ..data.sampler import update_hash
-from ..exact.state import flatten
+from ..exact.state import flatten_tree
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de9000a
 _LIBRARIES = (*map(sysconfig.get_paths().__getitem__, ('stdlib', 'platstdlib', 'purelib', 'platlib')),)
@@ -190,8 +190,8 @@ def _parts(x: Any) -> dict[str, Any] | None:
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de90010
 def encode_object(x: Any, known: Container[int], odd: Callable[[Any], Any],
                   more: Callable[[Any], dict[str, Any]] = lambda x: {}) -> Any:
-    """`x` as a tree for `flatten`. `known`: ids of objects stored elsewhere in the state. `odd` returns a
-    replacement for an object that cannot be written; None: its `state_dict`, and `more` for the rest."""
+    """`x` as a tree for `flatten_tree`. `known`: ids of objects stored elsewhere in the state. `odd` returns
+    a replacement for an object that cannot be written; None: its `state_dict`, and `more` for the rest."""
     seen: dict[int, tuple[int, Any]] = {}   # holds the object, so that its id is not reused
     def walk(x: Any) -> Any:
         if id(x) in known: return {TAG_KEY: 'known'}
@@ -511,7 +511,7 @@ class CallbackState:
             elif self.deep and not isinstance(x, (*_STILL, MethodType, partial)) and not is_output_handle(x):
                 return [id(x), value_digest([*values_in({'': x}, known), _size(x)])]
             return id(x)
-        tensors, skeleton = flatten(encode_object(value, known, odd))
+        tensors, skeleton = flatten_tree(encode_object(value, known, odd))
         return '' if unseen else value_digest([json.dumps(skeleton), *tensors.values()])
 
 
@@ -527,9 +527,9 @@ def changed_variables(self: CallbackState, others: Iterable[Any] = ()) -> list[s
 
 @patch
 def state(self: CallbackState, others: Iterable[Any] = ()) -> list[Any]:
-    """For each callback that remembers something, its class and its state, as values for `flatten`. `others`:
-    objects saved elsewhere, such as the model. Warns once about what cannot be saved. Raises TypeError, which
-    names the callback, if its `state_dict` cannot be saved."""
+    """For each callback that remembers something, its class and its state, as values for `flatten_tree`.
+    `others`: objects saved elsewhere, such as the model. Warns once about what cannot be saved. Raises
+    TypeError, which names the callback, if its `state_dict` cannot be saved."""
     self.unsaveable, self.forgotten, known = [], [], {id(x) for x in others if x is not None}
     all_told = [[type(c).__name__, told] for c, first in zip(self.callbacks, self.initial_variables)
                 if (told := self._told(c, first, known))]
@@ -687,6 +687,6 @@ def _alike(a: Any, b: Any) -> bool:
         with suppress(Exception): return bool(a == b)
         return True   # a library object, which is not inspected
     def seen(x: Any) -> Any:
-        tensors, skeleton = flatten(encode_object(x, (), lambda x: type(x).__qualname__))
+        tensors, skeleton = flatten_tree(encode_object(x, (), lambda x: type(x).__qualname__))
         return value_digest([json.dumps(skeleton), *tensors.values()])
     return seen(a) == seen(b)

@@ -28,8 +28,9 @@ from ..config import BadConfig
 from ..data.prefetch import MicroBatchKey, ReaderPool
 from ..data.sampler import warn_if_reads_slow
 from ..exact.determinism import seeded_temporarily, seeded
-from ..exact.sharded_optimizer import OptimizerShard, ShardedOptimizer, state_dict_showing
-from ..exact.state import (UNCOMPARED_KEY, TrainState, bit_sums, flatten, make_layout, pack_state,
+from ..exact.sharded_optimizer import OptimizerShard, ShardedOptimizer, override_state_dict
+from ..exact.state import (UNCOMPARED_KEY, TrainState, bit_sums, flatten_tree, make_layout,
+                                    pack_state,
                                     unpack_state)
 from ..exact.buffers import UnsupportedModel, ModuleBuffer, attribute_values
 from .callbacks import (TrainResult, best_step, call_callbacks, check_guarded_values,
@@ -351,11 +352,11 @@ def load_state_values(self: Engine, values: dict[str, Any]) -> int:
 def state(self: Engine) -> TrainState:
     "All state that determines the next steps, at any world size. Raises TypeError, which names the place."
     self.task.writes.find_new_buffers()
-    tensors, skeleton = flatten(self.state_values())
+    tensors, skeleton = flatten_tree(self.state_values())
     state = pack_state(self.model, self.optimizer, step=self.step, values=skeleton)
     state.tensors |= {f'values.{k}': v for k, v in tensors.items()}
     if remembered := self.callback_states():
-        tensors, state.meta[UNCOMPARED_KEY] = flatten(remembered)
+        tensors, state.meta[UNCOMPARED_KEY] = flatten_tree(remembered)
         state.tensors |= {f'{UNCOMPARED_KEY}.{k}': v for k, v in tensors.items()}
     return state
 
@@ -397,11 +398,11 @@ def check_state_round_trip(self: Engine) -> None:
             "it back: a resume would reset it. Keep it in its state_dict")
     if not (kept and self.strategy.replicas): return
     sliced = self.optimizer if isinstance(self.optimizer, ShardedOptimizer) else None
-    with state_dict_showing(sliced, OptimizerShard(range(0))) if sliced is not None else nullcontext():
+    with override_state_dict(sliced, OptimizerShard(range(0))) if sliced is not None else nullcontext():
         try:
             state = self.state()
             make_layout(state.tensors)
-            _, skeleton = flatten(state.to_tree())
+            _, skeleton = flatten_tree(state.to_tree())
             json.dumps(skeleton, allow_nan=False)
         except TypeError as e:
             raise UnsupportedModel(f"no checkpoint could hold the state of this run: {e}") from None
@@ -418,8 +419,8 @@ def _loads_itself(engine: Engine) -> bool:
 
 def _try_load(engine: Engine, state: TrainState) -> None:
     "Load `state`, in the form of a checkpoint, in place. Raises UnsupportedModel if that changes it."
-    def seen(s: TrainState) -> dict[str, Any]: return bit_sums(s.tensors) | flatten(s.meta)[1]
-    before, (inside, skeleton) = seen(state), flatten(state.meta)
+    def seen(s: TrainState) -> dict[str, Any]: return bit_sums(s.tensors) | flatten_tree(s.meta)[1]
+    before, (inside, skeleton) = seen(state), flatten_tree(state.meta)
     again = TrainState(state.tensors, unflatten(json.loads(json.dumps(skeleton)), inside))
     what = f'{type(engine.model).__name__} or {type(engine.optimizer).__name__}'
     try: unpack_state(again, engine.model, engine.optimizer)

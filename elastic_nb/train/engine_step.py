@@ -39,13 +39,14 @@ from ..config import BadConfig, Config, DataConfig, ModelConfig, RunConfig, Trai
 from ..data.resumable_dataset import ResumableDataset
 from ..data.prefetch import ReaderPool
 from ..data.sampler import (MicroBatchSampler, NondeterministicSample, with_sample_note,
-                                     resolve_dataset, warn_if_reads_slow)
+                                     wrap_token_index, warn_if_reads_slow)
 from ..elastic.ledger_columns import ReceiptChain, SampleDigest, chain_context
 from ..exact.determinism import seeded_temporarily, seeded_for_reading, seeded
 from ..exact.shuffle import shard_range
-from ..exact.state import bare_names, unwrap_model
+from ..exact.state import unwrapped_name_by_name, unwrap_model
 from ..exact.buffers import UnsupportedModel
-from ..scaling.gradient_noise import GradientNoise, gradient_norm, squared_norm, measure_squared_norm
+from ..scaling.gradient_noise import (GradientNoise, gradient_norm, combine_norms,
+                                               measure_squared_norm)
 from ..scaling.optimizer_lr_scaling import LRScaler
 from ..scaling.lr_rules import ScalingConfig, warmup_cosine
 from ..scaling.schedule import BatchAndRateSchedule
@@ -551,7 +552,7 @@ def _prepare(self: Engine, device: str | None) -> Engine:
     self._prepare_task(c.training)
     self._prepare_update(c.training)
     state = self.model.state_dict()
-    self.facts.note_model(state, bare_names(self.model))
+    self.facts.note_model(state, unwrapped_name_by_name(self.model))
     if left_out := _left_out(self, state): raise BadConfig(left_out)
     self.callback_effects.memory = CallbackState(self.callbacks, self.stateful_objects())
     self.unsaved = _look_around(self)
@@ -992,7 +993,7 @@ def dataset_mismatches(model: nn.Module, data: Any) -> list[str]:
 
 def _open(engine: Engine, which: str, causal: bool, names: set[str] | None) -> None:
     "Makes a dataset from an index. Raises BadConfig if there is no index, or it does not fit the model."
-    try: data = resolve_dataset(getattr(engine, which), engine.c.data.length)
+    try: data = wrap_token_index(getattr(engine, which), engine.c.data.length)
     except (ValueError, OSError) as e: raise BadConfig(f"{which}: {e}") from None
     if hasattr(data, '__len__') and not len(data): raise BadConfig(f"{which}: it has no sample")
     setattr(engine, which, data)
@@ -1356,7 +1357,7 @@ def _divide(engine: Engine, grads: list[Tensor], targets: Tensor) -> dict[str, T
 def _noise(engine: Engine, grads: list[Tensor], beside: list[Tensor], targets: Tensor, scale: float
            ) -> dict[str, Tensor]:
     "The numbers for this step's signal and noise, from its sums: scalar tensors."
-    return dict(square=squared_norm(map(gradient_norm, grads)) / targets.square(), parts=beside[1],
+    return dict(square=combine_norms(map(gradient_norm, grads)) / targets.square(), parts=beside[1],
                 mean_square=beside[0] / scale ** 2 / targets,
                 batch=torch.full_like(targets, engine.samples.schedule.span(engine.step).size))
 

@@ -32,7 +32,7 @@ from ..checkpoint.restore import CheckpointError, describe_architecture, model_t
 from ..config import BadConfig, CheckpointConfig
 from ..data.sampler import MicroBatchSampler, NondeterministicSample
 from ..exact.determinism import seeded_for_reading, seeded
-from ..exact.state import TrainState, flatten, pack_state, unpack_model, unpack_state
+from ..exact.state import TrainState, flatten_tree, pack_state, unpack_model, unpack_state
 from .engine_step import inspect_samples
 from .identity import (MadeWith, all_code_hash, keep_unchanged, content_digests,
                                        initial_settings, function_identity, attributes_used_by_methods,
@@ -249,7 +249,7 @@ def _save_checkpoint(self: ElasticResume, model: nn.Module, trial: Any = None) -
     scaler = getattr(self.accelerator, 'scaler', None)
     more = dict(scheduler=self.lr_scheduler.state_dict(), scaler=scaler.state_dict() if scaler else {})
     if remembered := self.memory.state(self._with_places()): more['callbacks'] = remembered
-    tensors, values = flatten(more)
+    tensors, values = flatten_tree(more)
     step, tier = self.state.global_step, self.manager.nvme
     if best := self.state.best_global_step:
         names = [tier.new_name(step)] if best == step else [f.name for f in tier.list_checkpoints()

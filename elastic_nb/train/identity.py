@@ -44,7 +44,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from ..basics import TimeBudget
+from ..basics import CpuTimeBudget
 from ..data.resumable_dataset import ResumableDataset
 from ..data.sampler import MicroBatchSampler, update_hash
 from ..exact.determinism import seeded_temporarily
@@ -652,7 +652,7 @@ def content_digests(samples: MicroBatchSampler, seconds: float = .1) -> dict[str
     tensors = _in_memory(data)
     if tensors is not None and sum(t.nbytes for t in tensors) <= FULL_HASH_BYTES:
         return dict(tensors=value_digest(tensors))
-    h, out, budget = xxhash.xxh3_64(), {}, TimeBudget(seconds)
+    h, out, budget = xxhash.xxh3_64(), {}, CpuTimeBudget(seconds)
     most = min(samples.samples, DIGEST_MARKS[-1])
     with seeded_temporarily(samples.seed, -1, 0):
         for n, k in enumerate(SampleOrder(samples.samples)(0, most).tolist(), 1):

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ..basics import TimeBudget
+from ..basics import CpuTimeBudget
 from ..config import BadConfig
 from ..data.sampler import rng_state_hash
 from ..exact.determinism import seeded_temporarily, preserved_rng
@@ -147,7 +147,7 @@ def _coarse(kinds: dict[int, tuple[str, int, tuple[float, ...]]]) -> dict[int, t
 
 MAX_SAMPLES = 4096 # Maximum number of inspected samples
 
-def put_unlike_samples_first(engine: Any, ids: list[int], budget: TimeBudget) -> list[int]:
+def put_unlike_samples_first(engine: Any, ids: list[int], budget: CpuTimeBudget) -> list[int]:
     "`ids`, preceded by at most two unusual samples, if `budget` allows finding them."
     found, n = {}, engine.samples.samples
     # errors here will be raised by the run
@@ -184,11 +184,11 @@ _RANDOM = nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReL
 def check_cut(engine: Any, ask: Callable[[Any], Tensor]) -> str:
     """Compare the loss of a few samples as one batch with that of the same samples as two; `ask`: returns the
     loss of a batch with the engine's model. Returns '' or why it could not be compared. Raises BadConfig."""
-    ids, budget, said = [*engine.samples.step_ids(0)], TimeBudget(TRIAL_BUDGET_S), ''
+    ids, budget, said = [*engine.samples.step_ids(0)], CpuTimeBudget(TRIAL_BUDGET_S), ''
     if len(ids) < 2: return 'a batch has one sample'
     training = not any(isinstance(m, _RANDOM) for m in engine.model.modules())
     two = 2 * ceil(len(ids) / engine.c.training.micro_batches)   # the size of two micro-batches
-    ids = put_unlike_samples_first(engine, ids, TimeBudget(TRIAL_BUDGET_S / 2))
+    ids = put_unlike_samples_first(engine, ids, CpuTimeBudget(TRIAL_BUDGET_S / 2))
     groups = [ids[at:at + 3] for at in range(0, min(len(ids) - 1, 48), 3)]
     before = budget.used
     for i, some in enumerate(groups):

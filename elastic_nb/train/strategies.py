@@ -27,7 +27,7 @@ from ..elastic.sharded_loop import (ShardedOptimizerSync, ShardedGradientSync, S
 from ..elastic.gradient_sync import ExactSync, StockDDP
 from ..exact.determinism import single_thread
 from ..exact.sharded_optimizer import ShardedOptimizer
-from ..exact.state import TrainState, bare_names
+from ..exact.state import TrainState, unwrapped_name_by_name
 from .distributed import SingleProcessSync
 
 # %% ../../nbs/07_train/04_strategies.ipynb #a630e93c
@@ -215,7 +215,7 @@ def _deterministic(device: str) -> Iterator[None]:
 @patch
 def tree(self: Strategy, engine: Any) -> dict[str, Any]:
     "The state of `engine` as a checkpoint holds it, with metrics and receipt; valid until `update`."
-    state, names = engine.state(), bare_names(engine.model)
+    state, names = engine.state(), unwrapped_name_by_name(engine.model)
     for k, b in engine.model.named_buffers(remove_duplicate=False):   # a forward pass may change them
         if (name := f'model.{names.get(k, k)}') in state.tensors: state.tensors[name] = b.detach().clone()
     return state.to_tree() | dict(metrics=engine.metrics_if_finite(), receipt=engine.chain.state)
