@@ -40,7 +40,7 @@ from ..checkpoint.prefault import parallel_for
 from ..checkpoint.disk import PAGE_BYTES, fsync_folder
 from ..checkpoint.format import CHUNK_BYTES
 from ..checkpoint.manager import CheckpointManager
-from ..checkpoint.restore import create_checkpoint_state, model_target, load_checkpoint_to_model
+from ..checkpoint.restore import create_checkpoint_state, make_model_target, load_checkpoint_to_model
 from ..checkpoint.snapshot import COPY_THREADS
 from ..config import CheckpointConfig
 from ..exact.state import TrainState, pack_state, unpack_state
@@ -226,7 +226,7 @@ def touch_pages(model: nn.Module, opt: torch.optim.Optimizer) -> float:
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #6d840890
 def load_ours(model: nn.Module, opt: torch.optim.Optimizer, path: Path) -> None:
     manager = CheckpointManager(CheckpointConfig(nvme_path=str(path.parent)))
-    load_checkpoint_to_model(manager.load_checkpoint(target=model_target(model)), model, opt)
+    load_checkpoint_to_model(manager.load_checkpoint(target=make_model_target(model)), model, opt)
     manager.close()
 
 def load_torch(model: nn.Module, opt: torch.optim.Optimizer, path: Path, mmap: bool = False) -> None:

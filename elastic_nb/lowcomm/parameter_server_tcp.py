@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ..basics import patch
 from ..checkpoint.format import DamagedCheckpoint
-from ..checkpoint.remote.peer_memory import TOKEN_ENV, peer_token
+from ..checkpoint.remote.peer_memory import TOKEN_ENV, read_peer_token
 from ..checkpoint.remote.object_store import StoreRefused
 from ..exact.state import ReplicasDiverged, TrainState, from_buffer, to_buffer
 from .quantize import BadMessage, Codec, ErrorFeedback, Quantized
@@ -73,7 +73,7 @@ class TCPParameterServer(socketserver.ThreadingTCPServer):
     block_on_close = False
 
     def __init__(self, core: ParameterServer, port: int = 0, host: str = '127.0.0.1'):
-        self.token = peer_token()
+        self.token = read_peer_token()
         if host != '127.0.0.1' and not self.token:
             raise StoreRefused(f"other machines may reach {host}: "
                                f"set {TOKEN_ENV} to one secret, here and there")
@@ -195,7 +195,7 @@ class ParameterServerWorker:
         host, _, port = address.rpartition(':')
         if not (host and port.isdigit()): raise ValueError(f"an address is HOST:PORT, not {address!r}")
         self.server_address = (host.strip('[]'), int(port))
-        self.reconnect_timeout_s, self.token = patience, peer_token()
+        self.reconnect_timeout_s, self.token = patience, read_peer_token()
         self.worker, self.model, self.codec, self.params = worker, model, codec, trainable_parameters(model)
         self.sock: socket.socket | None = None
         known = self._ask(dict(do='number'))[0]

@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from ..checkpoint.interop import read_weight_index
+from ..checkpoint.interop import read_indexed_weights
 from ..data.tokenizer import load_encoder, chunk_text, train_bpe
 from .gpt import Block, GPT, GPTConfig, document_mask
 
@@ -154,7 +154,7 @@ def open_gpt2(folder: str | Path) -> tuple[GPT2, Tokenizer]:
     if not (whole.exists() or parts.exists()):
         raise FileNotFoundError(f"no model.safetensors in {folder}, and other formats can run code")
     tokenizer = Tokenizer.from_file(str(folder / 'tokenizer.json'))
-    weights = load_file(whole) if whole.exists() else read_weight_index(parts)
+    weights = load_file(whole) if whole.exists() else read_indexed_weights(parts)
     return from_transformers(weights, config), tokenizer
 
 # %% ../../nbs/05_models/02_gpt2.ipynb #72a9fefe

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ..basics import patch
-from ..checkpoint.format import unflatten
+from ..checkpoint.format import unflatten_untrusted
 from ..checkpoint.run_lock import describe_differences, diff_identities
 from ..checkpoint.manager import CheckpointManager
 from ..config import BadConfig
@@ -376,11 +376,11 @@ def load(self: Engine, state: TrainState) -> int:
     around = self.unsaved.surroundings
     before = {k: tensor_version(around.tensors[k][0]) for k in around.callback_tensors}
     if UNCOMPARED_KEY in state.meta:
-        remembered = unflatten(state.meta[UNCOMPARED_KEY],
+        remembered = unflatten_untrusted(state.meta[UNCOMPARED_KEY],
                                                                 part(f'{UNCOMPARED_KEY}.'))
         self.callback_effects.memory.load(remembered, self.device)
     _note_own(around, before)
-    return self.load_state_values(unflatten(state.meta['values'], part('values.')))
+    return self.load_state_values(unflatten_untrusted(state.meta['values'], part('values.')))
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #3c3b9d5c
 @patch
@@ -421,7 +421,7 @@ def _try_load(engine: Engine, state: TrainState) -> None:
     "Load `state`, in the form of a checkpoint, in place. Raises UnsupportedModel if that changes it."
     def seen(s: TrainState) -> dict[str, Any]: return bit_sums(s.tensors) | flatten_tree(s.meta)[1]
     before, (inside, skeleton) = seen(state), flatten_tree(state.meta)
-    again = TrainState(state.tensors, unflatten(json.loads(json.dumps(skeleton)), inside))
+    again = TrainState(state.tensors, unflatten_untrusted(json.loads(json.dumps(skeleton)), inside))
     what = f'{type(engine.model).__name__} or {type(engine.optimizer).__name__}'
     try: unpack_state(again, engine.model, engine.optimizer)
     except Exception as e:

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from .. import __version__
 from ..basics import patch
-from ..checkpoint.run_lock import invalid_accepts
+from ..checkpoint.run_lock import find_invalid_accepts
 from ..checkpoint.manager import CheckpointManager
 from ..config import BadConfig, Config, DataConfig, ModelConfig, RunConfig, TrainingConfig
 from ..data.resumable_dataset import ResumableDataset
@@ -1150,7 +1150,7 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
 @patch
 def _prepare_accepted(self: Engine, identity: Mapping[str, Any], accept: list[str]) -> None:
     "Keeps values that may replace those of a checkpoint. Raises BadConfig for what cannot be accepted."
-    wrong = invalid_accepts(identity, accept)
+    wrong = find_invalid_accepts(identity, accept)
     if self.lr_scaler and any(f'{k}.'.startswith(('optimizer.', 'training.lr.')) for k in accept):
         wrong.append("checkpoint.accept: with scaling.policy = 'variable' the rates follow the worlds, and "
                      "cannot be changed")

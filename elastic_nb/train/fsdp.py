@@ -22,8 +22,9 @@ from torch.distributed.fsdp import fully_shard
 from ..basics import patch
 from ..checkpoint.disk import NVMeBackend
 from ..checkpoint.format import DamagedCheckpoint
-from ..checkpoint.run_lock import (FolderInUse, RunMismatch, mismatch_message, describe_mismatch,
-                                            strip_accepted)
+from ..checkpoint.run_lock import (FolderInUse, RunMismatch, run_mismatch_message,
+                                            describe_run_mismatch,
+                                            strip_accepted_keys)
 from ..checkpoint.restore import CheckpointError, SkippedCheckpoint, describe_architecture
 from ..checkpoint.sharded import (ShardedSaveError, PendingSave, RankLost, begin_sharded,
                                            load_sharded, run_collectively)
@@ -121,7 +122,7 @@ class ShardedManager:
         c = self.config = config
         self.fingerprint, self.model_and_optimizer, self.health = fingerprint, run, TierHealth(report)
         self.identity, self.architecture = dict(identity or {}), dict(architecture or {})
-        self.compared_identity = strip_accepted(self.identity, c.accept)   # also stored in checkpoints
+        self.compared_identity = strip_accepted_keys(self.identity, c.accept)   # also stored in checkpoints
         self.loaded_identity: dict[str, Any] = {} # Identity of the run that wrote the loaded checkpoint
         self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric)
         self.preempted = threading.Event()
@@ -218,8 +219,8 @@ def load_checkpoint(self: ShardedManager) -> Any:
     for name in names:
         try:
             with self.nvme.open(name) as (manifest, _):
-                why = describe_mismatch(manifest, self.fingerprint, self.compared_identity)
-            if why: raise RunMismatch(mismatch_message(self.nvme.base, why))
+                why = describe_run_mismatch(manifest, self.fingerprint, self.compared_identity)
+            if why: raise RunMismatch(run_mismatch_message(self.nvme.base, why))
             values = load_sharded(self.nvme.base / name, *self.model_and_optimizer())
             self.loaded_identity = manifest.identity
             return values

@@ -24,11 +24,11 @@ from torch.utils.data import IterableDataset, default_convert
 
 from ..basics import patch
 from ..checkpoint.disk import NVMeBackend, parse_checkpoint_name
-from ..checkpoint.format import MANIFEST_NAME, unflatten
+from ..checkpoint.format import MANIFEST_NAME, unflatten_untrusted
 from ..checkpoint.run_lock import (RunMismatch, describe_differences, join_first_few,
-                                            mismatch_message, strip_accepted, diff_identities)
+                                            run_mismatch_message, strip_accepted_keys, diff_identities)
 from ..checkpoint.manager import CheckpointManager
-from ..checkpoint.restore import CheckpointError, describe_architecture, model_target
+from ..checkpoint.restore import CheckpointError, describe_architecture, make_model_target
 from ..config import BadConfig, CheckpointConfig
 from ..data.sampler import MicroBatchSampler, NondeterministicSample
 from ..exact.determinism import seeded_for_reading, seeded
@@ -115,7 +115,7 @@ resumes from the newest valid one. Raises BadConfig for FSDP and DeepSpeed, Chec
         self.looked, self.origin = False, {}
         try:
             self.manager.enter_generation(self.args.process_index, self.args.world_size, 0)
-            tree = self.manager.load_checkpoint(asked, target=model_target(self.model, 'model.'))
+            tree = self.manager.load_checkpoint(asked, target=make_model_target(self.model, 'model.'))
             if tree is None: return super().train(None, *args, **kwargs)
             self.resumed, self.resumed_from = TrainState.from_tree(tree), tree['step']
             self.origin = _identity_in(Path(asked)) if asked else self.manager.loaded_identity
@@ -281,7 +281,7 @@ def _load_optimizer_and_scheduler(self: ElasticResume, folder: str | None) -> No
     if wrong := _other_state(state, _inner(self.optimizer)): raise CheckpointError(wrong)
     unpack_state(state, self.model, _inner(self.optimizer))
     tensors = {k[7:]: v for k, v in state.tensors.items() if k.startswith('values.')}
-    more = unflatten(state.meta['values'], tensors)
+    more = unflatten_untrusted(state.meta['values'], tensors)
     self.lr_scheduler.load_state_dict(more['scheduler'])
     self.memory.load(more.get('callbacks', []), str(self.args.device))
     keys = {*diff_identities(self.origin, self.manager.identity)}
@@ -313,15 +313,15 @@ def _compare_made(self: ElasticResume) -> MadeWith:
         about['scheduler'] = scheduler_identity(scheduler)
     self.manager.identity |= about
     if 'scheduler' not in self.origin: about['training'] = _length(self.args) if 'scheduler' in about else {}
-    why = describe_differences(self.origin, strip_accepted(about, self._accepted(len(made[0]))))
-    if why: raise RunMismatch(mismatch_message(self.checkpoint.nvme_path, join_first_few(why)))
+    why = describe_differences(self.origin, strip_accepted_keys(about, self._accepted(len(made[0]))))
+    if why: raise RunMismatch(run_mismatch_message(self.checkpoint.nvme_path, join_first_few(why)))
     return made
 
 @patch
 def _accepted(self: ElasticResume, groups: int) -> list[str]:
     "The settings that may differ; an accepted optimizer setting may differ in each of the `groups`."
     accept = self.checkpoint.accept
-    names = {v for k, v in _OF_OPTIMIZER.items() if not strip_accepted({f'training.{k}': 0}, accept)}
+    names = {v for k, v in _OF_OPTIMIZER.items() if not strip_accepted_keys({f'training.{k}': 0}, accept)}
     return [*accept, *(f'optimizer.{at}{v}' for v in names for at in ('', *(f'{i}.' for i in range(groups))))]
 
 def _other_state(state: TrainState, optimizer: torch.optim.Optimizer) -> str:
@@ -348,7 +348,7 @@ def _load_best_model(self: ElasticResume) -> None:
     self.manager.wait_for_pending_saves()
     if not (path / MANIFEST_NAME).exists():
         raise CheckpointError(f"the best model was to be loaded from {path}, which is not there")
-    target = model_target(self.model, 'model.')
+    target = make_model_target(self.model, 'model.')
     unpack_model(TrainState.from_tree(self.manager.load_checkpoint(path, target=target)),
                  self.model)
 

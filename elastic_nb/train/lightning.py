@@ -27,9 +27,9 @@ from ..basics import patch
 from ..checkpoint.disk import NVMeBackend, parse_checkpoint_name
 from ..checkpoint.format import MANIFEST_NAME
 from ..checkpoint.run_lock import (RunMismatch, describe_differences, join_first_few,
-                                            mismatch_message, strip_accepted, diff_identities)
+                                            run_mismatch_message, strip_accepted_keys, diff_identities)
 from ..checkpoint.manager import CheckpointManager
-from ..checkpoint.restore import load_verified
+from ..checkpoint.restore import load_verified_checkpoint
 from ..config import BadConfig, CheckpointConfig
 from ..exact.determinism import seeded
 from ..exact.shuffle import permute
@@ -141,7 +141,7 @@ def load_checkpoint_at(path: Any) -> dict[str, Any]:
     if folder is None or not (folder / MANIFEST_NAME).exists():
         what = f"was saved as {folder}, which is not there" if folder else "is not there"
         raise FileNotFoundError(f"the checkpoint {path} {what}")
-    return load_verified(NVMeBackend(folder.parent), folder.name)['state']
+    return load_verified_checkpoint(NVMeBackend(folder.parent), folder.name)['state']
 
 def load_module(kind: Callable[..., Any], path: Any, strict: bool = True, **kwargs: Any) -> Any:
     """A module of the class `kind` with the weights and hyperparameters saved at `path`; use it instead of
@@ -273,8 +273,8 @@ class _Seeds(_Callback):
         self.initial_arguments = [initial_settings(o, _schedule_of(trainer, o)) for o in trainer.optimizers]
         place, accept = _place_of(trainer)
         why = join_first_few(describe_differences(self.resumed_identity,
-                                                  strip_accepted(self.run_identity, accept)))
-        if why and place: raise RunMismatch(mismatch_message(place, why))
+                                                  strip_accepted_keys(self.run_identity, accept)))
+        if why and place: raise RunMismatch(run_mismatch_message(place, why))
         for told in [why] if why else describe_differences(self.resumed_identity, self.run_identity,
                                                            remarks=True):
             warnings.warn(f"the run continues in another way than it began. {told}")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..basics import patch
 from ..checkpoint.manager import CheckpointManager
-from ..checkpoint.restore import describe_architecture, model_target
+from ..checkpoint.restore import describe_architecture, make_model_target
 from ..config import BadConfig, RunConfig
 from ..elastic.communicator import Communicator
 from ..elastic.loop import ElasticLoop
@@ -223,7 +223,7 @@ def tree(self: Strategy, engine: Any) -> dict[str, Any]:
 @patch
 def restore(self: Strategy, engine: Any, manager: CheckpointManager) -> int | None:
     "Loads the newest valid checkpoint into `engine`. Returns its step, or None. Raises CheckpointError."
-    tree = manager.load_checkpoint(target=model_target(engine.model, 'model.'))
+    tree = manager.load_checkpoint(target=make_model_target(engine.model, 'model.'))
     if tree is None: return None
     step = engine.load(TrainState.from_tree(tree))
     engine.chain.load_state(tree.get('receipt'), step)
