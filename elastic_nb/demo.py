@@ -19,7 +19,7 @@ from .config import BadConfig, Config, run_checks
 from .data.resumable_dataset import ResumableDataset
 from .data.demo_text import read_file_bytes, rhyme
 from .elastic.fault_injection import Fault
-from .elastic.ledger import verdict
+from .elastic.ledger import compare_with_undisturbed_run
 from .elastic.supervisor import EventListener
 from .exact.state import TrainState, digest
 from .models.gpt import GPT, GPTConfig, count_parameters, seeded_gpt
@@ -110,7 +110,8 @@ def run_demo(
     disturbed = run('disturbed', faults)
     undisturbed = run('undisturbed', [], checkpoint_interval=0, memory_snapshot_interval=0)
     parameters = count_parameters(alone.model)
-    result = verdict(disturbed.events, undisturbed.events, alone.samples.step_ids, alone.steps, parameters)
+    result = compare_with_undisturbed_run(disturbed.events, undisturbed.events, alone.samples.step_ids,
+                                          alone.steps, parameters)
     result['not_fired'] = missed_faults(disturbed, faults)
     check_saved_hash(disturbed, alone.fingerprint)
     result['writes'] = sample_text(disturbed) if config.checkpoint.checkpoint_interval else ''

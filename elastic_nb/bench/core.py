@@ -39,7 +39,7 @@ from .. import basics
 from ..data.resumable_dataset import ResumableDataset
 from ..data.sampler import MicroBatchSampler
 from ..data.demo_text import read_file_bytes, stdlib_files
-from ..elastic.process_groups import gloo_group
+from ..elastic.process_groups import create_gloo_group
 from ..elastic.zygote import loopback_store
 from ..exact.reduce import GradBuffer, TreeReducer
 from ..exact.shuffle import shard_range
@@ -308,7 +308,7 @@ def reduction_worker(job: BenchJob, rank: int, port: int) -> None:
     "A rank that times and logs `job.steps` steps of each kind; the store is at `port` of 127.0.0.1."
     s, store = BenchModel(job, rank), dist.TCPStore('127.0.0.1', port, is_master=False,
                                                     wait_for_workers=False)
-    group = gloo_group(store, rank, job.workers, 600.)
+    group = create_gloo_group(store, rank, job.workers, 600.)
     params = list(s.model.parameters())
     def run(side: Any, step: int) -> None:
         def leaf(i: int) -> Tensor:

@@ -36,7 +36,7 @@ from ..basics import patch
 from .core import BenchResult, row
 from ..checkpoint.manager import CheckpointManager
 from ..config import Config
-from ..elastic.ledger import Event, Ledger, losses, recoveries
+from ..elastic.ledger import Event, Ledger, committed_losses, recoveries
 from ..elastic.worker_pool import RunFailed
 from ..exact.state import TrainState, digest
 from ..testing.hosts import package_env
@@ -379,7 +379,7 @@ def soak_result(soak: SoakRun, settings: dict[str, Any]) -> SoakResult:
     steps, every = state.meta['step'], found['kills'] + found['stops']
     same = run_soak_undisturbed(soak.folder / 'alone', steps, settings) == digest(state)
     wrong = [] if same else [f"the state after {steps} steps differs from that of the undisturbed run"]
-    try: losses(events)
+    try: committed_losses(events)
     except ValueError as e: wrong.append(str(e))
     hits = [sig for _, sig in soak.kills]
     rows = [row('signals', name, [hits.count(sig)], 'signals')

@@ -26,7 +26,7 @@ from .core import BenchResult, row
 from ..chaos.tap_link_emulator import TapLink, why_no_link
 from ..config import BadConfig
 from ..data.resumable_dataset import ResumableDataset
-from ..elastic.process_groups import gloo_group
+from ..elastic.process_groups import create_gloo_group
 from ..exact.determinism import single_thread
 from ..exact.state import digest
 from ..lowcomm.compressed_diloco import EXTRA_NUMBERS, recv_capacity, split_units, nominal_size
@@ -96,7 +96,7 @@ def run_rank(rank: int, mine: str, first: str, port: int, rounds: int, settings:
     "Train as one of two workers; print the laps and the digest of the state."
     store = dist.TCPStore(first, port, is_master=not rank, wait_for_workers=False,
                           timeout=timedelta(seconds=90))
-    group = gloo_group(store, rank, 2, 90., host=mine)
+    group = create_gloo_group(store, rank, 2, 90., host=mine)
     numbers = torch.randint(0, 128, (4096,), generator=torch.Generator().manual_seed(0))
     text = ResumableDataset(index_file=numbers.to(torch.uint8), seq_length=MODEL_CONFIG.context)
     engine = Engine(seeded_gpt(MODEL_CONFIG, 0), train_dataset=text, micro_batches=2, loss='sum',

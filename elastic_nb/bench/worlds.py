@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 
 from .core import BenchResult, row
 from ..elastic.fault_injection import Fault
-from ..elastic.process_groups import wakeable
+from ..elastic.process_groups import wakeable_event
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member
 from ..elastic.supervisor import Supervisor
@@ -42,7 +42,7 @@ class LightEngine:
     def num_micro_batches(self, step: int) -> int: return self.micro_batches
     def ids(self, step: int, i: int) -> list[int]: return [i]
     def contribute(self, sync: Any, i: int, ids: list[int]) -> None:
-        with wakeable() as woken: woken.wait(self.micro_batch_seconds)
+        with wakeable_event() as woken: woken.wait(self.micro_batch_seconds)
         self.member.raise_if_peer_gone()
     def update(self, summed: float) -> float:
         self.step += 1

@@ -33,8 +33,8 @@ from .fault_plans import FaultPlan, check_plan, record_plan
 from ..config import BadConfig, Config, run_checks
 from ..config_file import read_config, to_yaml
 from ..elastic.fault_injection import HOLD_ENV, Fault, planned_faults
-from ..elastic.ledger import Event, Ledger, losses
-from ..elastic.node_controller import samples_of_own_workers
+from ..elastic.ledger import Event, Ledger, committed_losses
+from ..elastic.node_controller import make_own_samples_lookup
 from ..elastic.worker_pool import RunFailed
 from ..models.gpt import count_parameters
 from ..testing.hosts import package_env
@@ -317,7 +317,7 @@ def summarize_starts(out: Path, folder: str | Path) -> dict[str, Any]:
     sys.path.insert(0, str(Path(folder).absolute()))
     try: engine = build(run.entry, run.config).prepare('cpu')
     finally: sys.path[:] = before
-    own = partial(samples_of_own_workers, pieces=engine.samples.num_micro_batches, ids=engine.samples.ids)
+    own = partial(make_own_samples_lookup, pieces=engine.samples.num_micro_batches, ids=engine.samples.ids)
     about = dict(steps_wanted=engine.steps, parameters=count_parameters(engine.model))
     return summarize_folder(out, engine.samples.step_ids, own) | about
 
@@ -351,7 +351,7 @@ def compare_with_undisturbed(trial: ChaosRun, folder: str | Path, beside: Path,
         try: result |= summarize_starts(trial.out, folder)
         except ValueError as e: dead = f"the run contradicts itself: {e}"
     if not dead and not alone: alone = run_undisturbed(trial.config, beside, folder)
-    sha, losses_alone = (alone.sha256, losses(alone.events)) if alone else (None, [])
+    sha, losses_alone = (alone.sha256, committed_losses(alone.events)) if alone else (None, [])
     same = bool(alone and result['sha256'] and sha == result['sha256'] and loss_curve(told) == losses_alone
                 and result['steps'] == result['steps_wanted'])
     waiting = [*map(str, pending_faults(trial.plan, trial.observer.fired_faults)), *map(str, trial.pending)]

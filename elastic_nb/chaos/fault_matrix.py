@@ -29,7 +29,7 @@ from .chaos_run import matrix_cell, run_chaos, events_by_start, run_undisturbed
 from ..config import BadConfig, Config
 from ..elastic.fault_injection import CHECKPOINT_PHASES, FAULT_SIGNALS
 from ..elastic.ledger import Event
-from ..elastic.node_controller import node_of
+from ..elastic.node_controller import node_of_worker
 from ..testing.etcd_cluster import etcd_program
 from ..train.recipe import tokenize_datasets
 from ..train.run import ElasticRun
@@ -236,7 +236,7 @@ def sources_had_state(told: RunEvents) -> bool:
 
 def no_false_deaths(told: RunEvents) -> bool:
     "Whether no more machines were declared lost than were killed."
-    lost = {node_of(e.worker) for e in told if e.kind == 'death'}
+    lost = {node_of_worker(e.worker) for e in told if e.kind == 'death'}
     return len(lost) <= sum(e.kind == 'strike' and e.data['strike'].startswith('kill') for e in told)
 
 WITNESSES: dict[str, list[tuple[Callable[[RunEvents], bool], str]]] = {

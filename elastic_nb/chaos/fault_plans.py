@@ -20,8 +20,8 @@ from typing import Any
 from ..config import BadConfig, RunConfig
 from ..config_file import parse_yaml
 from ..elastic.fault_injection import (FAULT_KINDS, CHECKPOINT_PHASES, PHASES, FAULT_SIGNALS, Fault,
-                                                check_faults,
-                                                read_fault)
+                                                find_fault_plan_mistakes,
+                                                parse_fault_with_kind)
 from ..elastic.ledger import Ledger
 
 # %% ../../nbs/11_chaos/01_fault_plans.ipynb #289b27a9
@@ -107,7 +107,7 @@ def parse_plan_entry(text: str) -> PlanEntry:
     except ValueError as e: raise ValueError(f"{text!r}: {e}") from None
 
 def _fault(text: str) -> Fault:
-    try: return read_fault(text)
+    try: return parse_fault_with_kind(text)
     except ValueError as e:
         raise ValueError(f"{e}; or KIND TARGET@WHEN, such as kill supervisor@3.5s") from None
 
@@ -280,7 +280,8 @@ def _asked(text: str) -> FaultPlan:
 # %% ../../nbs/11_chaos/01_fault_plans.ipynb #713f341c
 def check_plan(config: RunConfig, plan: FaultPlan) -> list[str]:
     "Lists the mistakes in a plan for a run of this config, one sentence each."
-    wrong, workers, steps = check_faults(config, plan.faults), config.elastic.workers, config.training.steps
+    wrong = find_fault_plan_mistakes(config, plan.faults)
+    workers, steps = config.elastic.workers, config.training.steps
     slots = workers + config.elastic.spares
     for s in plan.strikes:
         word, _, number = s.target.partition(' ')

@@ -34,7 +34,7 @@ from ..config import BadConfig, Config, run_checks
 from ..config_file import read_config, to_yaml
 from ..elastic.fault_injection import HOLD_LIMIT_S, HOLD_ENV, Fault
 from ..elastic.ledger import Event, Ledger
-from ..elastic.node_controller import node_of
+from ..elastic.node_controller import node_of_worker
 from ..elastic.worker_pool import RunFailed
 from ..lowcomm.link_profiles import LinkProfile, profile_for
 from ..testing.etcd_cluster import EtcdCluster
@@ -206,7 +206,7 @@ def check_foreign(self: MultiNodeRun) -> str:
         if 'RunRefused' not in last: return f'a machine that would train another run ended so: {last}'
     rosters = [e.data['roster'] for events in events_by_start(self.observers[0].out) for e in events
                if e.kind == 'generation']
-    inside = {node_of(w) for roster in rosters for w in roster}
+    inside = {node_of_worker(w) for roster in rosters for w in roster}
     return 'it was in the world' if self.foreign_agents and max(inside) >= self.node_count else ''
 
 @patch

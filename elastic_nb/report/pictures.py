@@ -21,7 +21,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ..elastic.ledger import RunHistory, StepTable, RunRows, to_run_history, losses, outages
+from ..elastic.ledger import (RunHistory, StepTable, RunRows, to_run_history, committed_losses,
+                                       outages)
 
 # %% ../../nbs/08_report/01_pictures.ipynb #c0d1cb75
 INK, MUTED, RULE, PAPER = '#1d2433', '#687083', '#dadee6', '#ffffff' # text, secondary text, lines, background
@@ -330,7 +331,7 @@ def loss_curves(
 ) -> Sequence[Axes]:
     "Draws two runs' losses in one plot, and below it their difference on an axis at least one bit tall."
     rows = to_run_history(disturbed)
-    a, b = losses(rows), losses(undisturbed)
+    a, b = committed_losses(rows), committed_losses(undisturbed)
     faults = sorted({e.step for e in rows.events if e.kind == 'fault' and e.step < len(a)})
     faults = np.array(faults, int)[one_per_pixel(np.array(faults, float), max(len(a) / 600, 1))]
     with style():

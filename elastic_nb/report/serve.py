@@ -45,7 +45,7 @@ from ..basics import patch
 from ..config import BadConfig
 from ..elastic.ledger_columns import ColumnBlock
 from ..elastic.control_socket import CommandRefused, send_command
-from ..elastic.ledger import Event, read_connection, parse_row_data, unpack_blocks
+from ..elastic.ledger import Event, open_ledger_read_only, parse_row_data, unpack_blocks
 from .logical_runs import group_attempts, attempts_in
 from .status import RunReader, runs_in
 
@@ -535,7 +535,7 @@ ROW_FIELDS = 'id', 't', 'kind', 'worker', 'gen', 'step'
 def rows_after(found: ServedRun, last: int, most: int = 1000) -> list[tuple[int, str]]:
     "Returns the oldest rows of a run with ids above `last`, as (id, JSON), in order. Raises ValueError."
     # one snapshot for both queries: rows move from one table to the other
-    with read_connection(found.path) as db:
+    with open_ledger_read_only(found.path) as db:
         run = next((r for r in group_attempts(attempts_in(db)) if r.name == found.name), None)
         names = [s.name for s in [*run.attempts, *run.refused]] if run else [found.name]
         packed, horizon = _packed_after(db, names, last)

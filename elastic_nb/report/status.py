@@ -26,8 +26,8 @@ import numpy as np
 from ..basics import patch
 from ..elastic.ledger_columns import merge_blocks
 from ..elastic.ledger import (PACKS_SQL, EVENTS_SQL, RunHistory, StepTable, _answers, _history,
-                                       final_digest,
-                                       is_process_alive, read_connection, recoveries)
+                                       final_state_digest,
+                                       is_process_alive, open_ledger_read_only, recoveries)
 from .logical_runs import (AttemptSegment, LogicalRun, RunAttempt, attempt_time_range,
                                             attempts_in, group_attempts, lay_out_attempts, merge_attempts,
                                             shift_to_run_time)
@@ -47,7 +47,7 @@ def find_ledger(path: str | Path) -> Path:
 
 def runs_in(path: str | Path) -> list[str]:
     "Returns the runs in the ledger at `path`, each by the name of its first start. Raises ValueError."
-    with read_connection(find_ledger(path)) as db:
+    with open_ledger_read_only(find_ledger(path)) as db:
         return [run.name for run in group_attempts(attempts_in(db))]
 
 class RunReader:
@@ -91,7 +91,7 @@ def _choose(self: RunReader, starts: Sequence[RunAttempt]) -> LogicalRun:
 @patch
 def poll(self: RunReader) -> RunHistory:
     "Reads and returns the new rows. Raises ValueError if the ledger cannot be read."
-    with read_connection(self.path) as db:
+    with open_ledger_read_only(self.path) as db:
         self.run = self._choose(attempts_in(db))
         names = [s.name for s in self.run.attempts]
         if names != [p.attempt.name for p in self.segments]:   # the first poll, or a new start
@@ -194,7 +194,7 @@ def status(self: RunReader) -> dict[str, Any]:
     newest = int(np.argmax(commits.step)) if len(commits) else None
     def last(key: str) -> float | None:
         return None if newest is None else finite_or_none(commits.float_column(key)[newest])
-    try: sha = final_digest(now)
+    try: sha = final_state_digest(now)
     except ValueError as e: sha, error = None, str(e)
     resumed, starts = resumed_from(now), [self._about(p, state) for p in self.segments]
     return dict(

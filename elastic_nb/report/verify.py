@@ -21,8 +21,9 @@ import numpy as np
 from ..basics import patch
 from ..checkpoint.run_lock import describe_differences
 from ..config import LowCommConfig
-from ..elastic.ledger_columns import SampleDigest, chain_context, next_receipt, root_receipt
-from ..elastic.ledger import STEP_KINDS, Event, RunHistory, _hashed, read_connection, unpack_blocks
+from ..elastic.ledger_columns import SampleDigest, chain_context_hash, next_receipt, root_receipt
+from ..elastic.ledger import (STEP_KINDS, Event, RunHistory, _hashed, open_ledger_read_only,
+                                       unpack_blocks)
 from .logical_runs import AttemptSegment, RunAttempt
 from .status import RunReader
 
@@ -111,7 +112,8 @@ class AttemptEvidence:
         for e in of.get('ready', []):
             about = e.data.get('receipts')
             if isinstance(about, dict) and about not in self.made_with: self.made_with.append(about)
-        self.chain_contexts = {chain_context(a.get('config', ''), a.get('code', '')) for a in self.made_with}
+        self.chain_contexts = {chain_context_hash(a.get('config', ''), a.get('code', ''))
+                               for a in self.made_with}
         self.spawned_workers = {e.worker for e in of.get('spawn', [])}
         self.rosters = {e.gen: e.data['roster'] for e in of.get('generation', [])}
         disk = [e.data for e in of.get('ledger', [])]
@@ -468,7 +470,7 @@ def check_timestamps(self: RunVerification, start: str, facts: AttemptEvidence) 
 # %% ../../nbs/08_report/15_verify.ipynb #d4d37505
 def missing_row_ranges(path: Path) -> list[tuple[int, int]]:
     "Returns the numbers of missing rows, as ranges: first, last. Raises ValueError."
-    with read_connection(path) as db:
+    with open_ledger_read_only(path) as db:
         ids = [np.array([i for i, in db.execute('SELECT id FROM events')], np.int64)]
         if db.execute('PRAGMA user_version').fetchone()[0] > 1:
             ids += [b.id for b in unpack_blocks(db.execute('SELECT block, id FROM packs'))]

@@ -29,9 +29,10 @@ from torch import nn
 
 from ..basics import patch
 from ..elastic.communicator import (Communicator, ReconfigurableCommunicator, can_reconfigure,
-                                             reconfigurable_gloo)
-from ..elastic.process_groups import gloo_group
-from ..elastic.membership import Generation, Member, peer_errors, propose_generation, read_generation
+                                             create_reconfigurable_gloo)
+from ..elastic.process_groups import create_gloo_group
+from ..elastic.membership import (Generation, Member, translate_peer_errors, propose_generation,
+                                           read_generation)
 from ..elastic.gradient_sync import ExactSync
 from ..elastic.worker_pool import WorkerPool
 
@@ -388,7 +389,7 @@ class _ExclusiveWork:
         with self.lock: self.begin().wait()
 
 class FakeReconfigurableGloo:
-    "A fake of torch's reconfigurable gloo group for builds that lack it; see `reconfigurable_gloo`."
+    "A fake of torch's reconfigurable gloo group for builds that lack it; see `create_reconfigurable_gloo`."
     def __init__(self, store: dist.Store, rank: int, world: int, timeout: float, host: str):
         self.store, self.timeout, self.host = store, timeout, host
         self.first_rank, self.number, self.inner, self.lock = rank, -1, None, threading.Lock()
@@ -419,7 +420,7 @@ class FakeReconfigurableGloo:
 # %% ../../nbs/09_testing/14_conformance.ipynb #9f08ccc0
 def in_place(member: Member) -> ReconfigurableCommunicator:
     "A communicator that reconfigures a live group: torch's own, or the fake if torch has none."
-    return ReconfigurableCommunicator(member, make=reconfigurable_gloo if can_reconfigure()
+    return ReconfigurableCommunicator(member, make=create_reconfigurable_gloo if can_reconfigure()
                                       else FakeReconfigurableGloo)
 
 def stand_in(member: Member) -> ReconfigurableCommunicator:
@@ -446,15 +447,16 @@ class LateCommunicator(Communicator):
 class DeafCommunicator(Communicator):
     "For the tests: waits until a collective ends, whatever notices it receives."
     def run_collective(self, collective: Callable[..., Any], *args: Any) -> Any:
-        with peer_errors(): return collective(*args)
+        with translate_peer_errors(): return collective(*args)
 
 class UnnumberedCommunicator(Communicator):
     "For the tests: all generations use one name in the store."
     def reconfigure(self) -> None:
         store = dist.PrefixStore('group', self.member.store)
         def give_up() -> None: self.member.raise_if_stale(self.gen)
-        with peer_errors():
-            self._group = gloo_group(store, self.rank, self.world, self.member.collective_timeout_s, give_up)
+        with translate_peer_errors():
+            self._group = create_gloo_group(store, self.rank, self.world, self.member.collective_timeout_s,
+                                            give_up)
 
 def always(member: Member) -> NeverLeavingCommunicator:
     "`NeverLeavingCommunicator` with the fake."

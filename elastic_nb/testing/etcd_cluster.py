@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from ..basics import patch
-from ..elastic.etcd_store import EtcdAccess, EtcdClient, EtcdError, b64_encode, range_end
+from ..elastic.etcd_store import EtcdAccess, EtcdClient, EtcdError, b64_encode, prefix_range_end
 from .object_store_servers import free_port
 
 # %% ../../nbs/09_testing/13_etcd_cluster.ipynb #7af6f331
@@ -265,7 +265,7 @@ def add_users(client: EtcdClient, users: dict[str, tuple[str, str]]) -> None:
         ask('/v3/auth/role/add', {'name': role})
         if name != 'root':
             keys = {'permType': 'READWRITE', 'key': b64_encode(prefix),
-                    'range_end': b64_encode(range_end(prefix))}
+                    'range_end': b64_encode(prefix_range_end(prefix))}
             ask('/v3/auth/role/grant', {'name': role, 'perm': keys})
         ask('/v3/auth/user/grant', {'user': name, 'role': role})
     ask('/v3/auth/enable', {})

@@ -31,7 +31,7 @@ from ..checkpoint.memory import MemorySnapshotBackend
 from ..checkpoint.sharded import (begin_sharded, flatten_sharded, load_sharded, ShardedSaveError,
                                            save_sharded, ShardWriter, sharded_state)
 from ..checkpoint.snapshot import read_state
-from ..elastic.membership import Member, next_generation
+from ..elastic.membership import Member, wait_for_next_generation
 from ..exact.state import TrainState, digest as state_digest
 from ..models.gpt import GPTConfig, seeded_gpt
 
@@ -92,7 +92,7 @@ class ScriptedWorker:
 
     def follow(self) -> None:
         "Wait for the next generation; `current` is None when the run is over."
-        self.member.current_generation = next_generation(self.member)
+        self.member.current_generation = wait_for_next_generation(self.member)
 
     def enter(self) -> None:
         "Wait for the next generation and report that this worker is in it."

@@ -17,7 +17,7 @@ from ..basics import patch
 from ..elastic.communicator import Communicator
 from ..elastic.ledger import Event
 from ..elastic.loop import ElasticLoop
-from ..elastic.membership import Member, peer_errors
+from ..elastic.membership import Member, translate_peer_errors
 from ..exact.buffers import UnsupportedModel
 from ..lowcomm.compressed_diloco import CompressedSync
 from ..lowcomm.decoupled_momentum import DeMoCodec
@@ -192,7 +192,7 @@ def make_loop(self: DiLoCoStrategy, member: Member, engine: Any, sync: Any, chec
 
 def _done_in_world(member: Member, more: int) -> int:
     "Adds `more` to the finished replicas in this generation; returns their number. Raises PeerLost."
-    with peer_errors(): return member.store.add(f'{member.current_generation.number}/done', more)
+    with translate_peer_errors(): return member.store.add(f'{member.current_generation.number}/done', more)
 
 @patch(as_prop=True)
 def facts(self: DiLoCoStrategy) -> dict[str, Any]:

@@ -26,8 +26,8 @@ import torch
 import torch.distributed as dist
 
 from ..basics import notify_if_slow
-from ..elastic.membership import PeerLost, peer_errors
-from ..elastic.gradient_sync import StockDDP, is_group_error
+from ..elastic.membership import PeerLost, translate_peer_errors
+from ..elastic.gradient_sync import StockDDP, is_process_group_error
 
 # %% ../../nbs/07_train/03_distributed.ipynb #d81ed886
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def choose_backend(gpus: int, ranks: int) -> str:
 def is_peer_lost(error: BaseException) -> bool:
     "Whether `error` means that the group lost a rank, rather than a fault in the model or the data."
     from elastic_nb.checkpoint.sharded import RankLost   # a slow import that only FSDP needs
-    return isinstance(error, (PeerLost, RankLost)) or is_group_error(error)
+    return isinstance(error, (PeerLost, RankLost)) or is_process_group_error(error)
 
 def print_lost_rank(before: Callable[..., None], kind: type[BaseException], error: BaseException,
                     trace: Any) -> None:
@@ -150,14 +150,14 @@ def broadcast_object(x: Any, src: int = 0) -> Any:
 def sum_over_ranks(t: torch.Tensor) -> torch.Tensor:
     "Sums the CPU tensor `t` over all ranks in place. Raises PeerLost if a rank is lost."
     if dist.is_initialized():
-        with peer_errors(): dist.all_reduce(t)
+        with translate_peer_errors(): dist.all_reduce(t)
     return t
 
 def max_over_ranks(numbers: list[int]) -> list[int]:
     "The elementwise maximum of `numbers` over all ranks. Raises PeerLost if a rank is lost."
     t = torch.tensor(numbers)
     if dist.is_initialized():
-        with peer_errors(): dist.all_reduce(t, dist.ReduceOp.MAX)
+        with translate_peer_errors(): dist.all_reduce(t, dist.ReduceOp.MAX)
     return t.tolist()
 
 # %% ../../nbs/07_train/03_distributed.ipynb #26b291d7

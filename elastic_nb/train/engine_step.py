@@ -40,7 +40,7 @@ from ..data.resumable_dataset import ResumableDataset
 from ..data.prefetch import ReaderPool
 from ..data.sampler import (MicroBatchSampler, NondeterministicSample, with_sample_note,
                                      wrap_token_index, warn_if_reads_slow)
-from ..elastic.ledger_columns import ReceiptChain, SampleDigest, chain_context
+from ..elastic.ledger_columns import ReceiptChain, SampleDigest, chain_context_hash
 from ..exact.determinism import seeded_temporarily, seeded_for_reading, seeded
 from ..exact.shuffle import shard_range
 from ..exact.state import unwrapped_name_by_name, unwrap_model
@@ -1334,7 +1334,7 @@ def chain(self: Engine) -> ReceiptChain:
 def receipt(self: Engine, report: StepReport) -> dict[str, int]:
     "The hash of a step's samples and the receipt after the step, 64 bits each; waits for the step's loss."
     chain = self.chain
-    if not chain.context_hash: chain.context_hash = chain_context(self.fingerprint, CODE)
+    if not chain.context_hash: chain.context_hash = chain_context_hash(self.fingerprint, CODE)
     if chain.step != report.step + 1:
         drawn = SampleDigest.of(self.samples.step_ids(report.step))
         chain.append_step(report.step, drawn, report.read()['loss'], report.lr)

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..basics import patch
 from ..elastic.ledger_columns import SampleDigest
-from ..elastic.ledger import Ledger, is_process_alive, describe_process
+from ..elastic.ledger import Ledger, is_process_alive, identify_process
 
 # %% ../../nbs/07_train/16_event_recorder.ipynb #2f039924
 WRITE_INTERVAL_S = .25 # Seconds between two writes of the ledger
@@ -70,8 +70,8 @@ def _behind(self: EventRecorder) -> None:
 
 # %% ../../nbs/07_train/16_event_recorder.ipynb #16fee2ea
 def find_launcher() -> dict[str, Any] | None:
-    "The process that restarts this rank after a loss, as from `describe_process`; None if there is none."
-    return describe_process(os.getppid()) if 'TORCHELASTIC_RUN_ID' in os.environ else None
+    "The process that restarts this rank after a loss, as from `identify_process`; None if there is none."
+    return identify_process(os.getppid()) if 'TORCHELASTIC_RUN_ID' in os.environ else None
 
 def restarts_left() -> bool:
     "Whether a launcher will restart this rank if it fails."

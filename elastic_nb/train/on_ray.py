@@ -188,7 +188,7 @@ def ray_connection(ray: Any) -> AbstractContextManager[Any]:
 
 def run_on_ray(call: str, config: Config, nnodes: int | str | None, **how: Any) -> dict[str, Any]:
     "Runs `call(out=, folder=, ...)` on `nnodes` Ray nodes; returns an answer. Raises BadConfig, RunFailed."
-    from elastic_nb.elastic.agent import parse_rendezvous
+    from elastic_nb.elastic.agent import parse_rendezvous_config
     from elastic_nb.elastic.zygote import loopback_store
     if not nnodes: raise BadConfig("nnodes: how many Ray nodes train together? N or MIN:MAX, such as 1:4")
     cluster, places = RayCluster(), {k: os.path.abspath(how[k]) for k in ('out', 'folder')}
@@ -199,6 +199,6 @@ def run_on_ray(call: str, config: Config, nnodes: int | str | None, **how: Any) 
             store = loopback_store(host)   # it exists as long as this call
             at = f'[{host}]:{store.port}' if ':' in host else f'{host}:{store.port}'
             job |= dict(rdzv_endpoint=at, rdzv_id='ray', node_rank=1)   # rank 0 would host a store
-        most = parse_rendezvous(job['nnodes'], '', job['rdzv_endpoint'], 'ray', {}, 1, None).max_nodes
+        most = parse_rendezvous_config(job['nnodes'], '', job['rdzv_endpoint'], 'ray', {}, 1, None).max_nodes
         return launch_agents(AgentFleet(cluster, config.checked(), job, most))
 

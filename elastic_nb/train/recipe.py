@@ -31,9 +31,9 @@ from ..data.remote_token_index import open_index
 from ..data.text_files import FileSource, RowSource
 from ..data.tokenizer import is_hub_reachable
 from ..data.demo_text import stdlib_files
-from ..elastic.ledger import (Event, Ledger, final_digest, final_weights, recoveries,
-                                       count_sample_errors, world_size_by_generation)
-from ..elastic.node_controller import samples_of_own_workers
+from ..elastic.ledger import (Event, Ledger, final_state_digest, final_weights_digest, recoveries,
+                                       count_sample_errors, make_world_size_lookup)
+from ..elastic.node_controller import make_own_samples_lookup
 from ..exact.buffers import UnsupportedModel
 from ..models.gpt import GPTConfig, seeded_gpt
 from .engine_between_steps import Engine
@@ -259,7 +259,7 @@ def summarize_folder(out: str | Path, expected: Callable[[int], Iterable[int]],
     rows = [_stretch(events, steps, part or expected, first) for events, whole, part in zip(told, own, fell)
             for first, steps in _unbroken(whole, part is not None)]
     steps = {step: row for r in rows for step, row in r['steps'].items()}
-    digests, weights = ([d for d in map(of, told) if d] for of in (final_digest, final_weights))
+    digests, weights = ([d for d in map(of, told) if d] for of in (final_state_digest, final_weights_digest))
     return dict(
         sha256=digests[-1] if digests else None, weights_sha256=weights[-1] if weights else None,
         steps=len(steps),
@@ -286,7 +286,7 @@ def _stretch(events: Sequence[Event], own: set[int], expected: Callable[[int], I
     cut = max((e.step for e in events if e.kind == 'commit'), default=0) - 1 if killed else math.inf
     repeated, missing = count_sample_errors(mine, lambda step: [*expected(first + step)], len(own),
                                             cut - first)
-    size = world_size_by_generation(events)
+    size = make_world_size_lookup(events)
     done = {e.step: dict(loss=e.data['loss'], world=size(e.gen))
             for e in events if e.kind == 'commit' and e.step in own}
     return dict(steps=done, deaths=recoveries(events) if deaths else [], samples_repeated=repeated,
@@ -298,7 +298,7 @@ def summarize_run(run: ElasticRun, out: str | Path) -> dict[str, Any]:
     "`summarize_folder` for a run; its trainer provides the samples of each step. Raises ValueError."
     config = run.config.update(worlds=run.worlds) if run.worlds else run.config
     with modules_in(run.module_folder): engine = build(run.entry, config).prepare('cpu')
-    own = partial(samples_of_own_workers, pieces=engine.samples.num_micro_batches, ids=engine.samples.ids)
+    own = partial(make_own_samples_lookup, pieces=engine.samples.num_micro_batches, ids=engine.samples.ids)
     return summarize_folder(out, engine.samples.step_ids, own)
 
 def recipe_on_ray(given: dict[str, Any], **how: Any) -> dict[str, Any]:

@@ -44,15 +44,16 @@ from ..checkpoint.remote.object_store import StoreError
 from ..checkpoint.remote.object_store_tier import open_store
 from ..config import ALIASES, FACTS, BadConfig, Config, RunConfig, run_checks
 from ..elastic.control_socket import CommandQueue, CommandRefused
-from ..elastic.fault_injection import Fault, check_faults, planned_faults
-from ..elastic.ledger import Event, Ledger, sample_digests_by_step, final_digest, recoveries, verdict
+from ..elastic.fault_injection import Fault, find_fault_plan_mistakes, planned_faults
+from ..elastic.ledger import (Event, Ledger, sample_digests_by_step, final_state_digest, recoveries,
+                                       compare_with_undisturbed_run)
 from ..elastic.loop import ElasticLoop
 from ..elastic.communicator import Communicator
 from ..elastic.membership import Member, connect_nccl
-from ..elastic.console_reporter import ConsoleReporter, in_notebook
+from ..elastic.console_reporter import ConsoleReporter, is_in_notebook
 from ..elastic.supervisor import EventListener, RunStopped, supervise
 from ..elastic.worker_pool import WorkerPool, RunFailed
-from ..elastic.zygote import gpu_hidden
+from ..elastic.zygote import hide_gpus
 from ..elastic.zygote import warm_up as warm_up_torch
 from ..exact.determinism import preserved_rng
 from ..exact.state import digest
@@ -186,7 +187,7 @@ def warm_up(entry: str, folder: str, model: str = '') -> None:
         raise _no_function(module, name, [k for k, v in vars(found).items() if callable(v)])
     warm_up_torch()
     if model:
-        with gpu_hidden(): import_model(model)
+        with hide_gpus(): import_model(model)
 
 def import_model(name: str) -> None:
     "Import the code of a model if it is stored on this machine; otherwise do nothing."
@@ -253,7 +254,7 @@ class ElasticRun:
         return first.step if first and first.data['tier'] else None
 
     @property
-    def sha256(self) -> str | None: return final_digest(self.events)
+    def sha256(self) -> str | None: return final_state_digest(self.events)
 
     @property
     def validation(self) -> dict[int, float]:
@@ -278,10 +279,11 @@ def _used(events: Iterable[Event], asked: Config) -> Config:
 # %% ../../nbs/07_train/09_run.ipynb #0e483526
 @patch
 def against(self: ElasticRun, undisturbed: ElasticRun) -> dict[str, Any]:
-    "Compare this run with an undisturbed one; see `verdict`. Raises ValueError if one of them did no steps."
+    """Compare this run with an undisturbed one; see `compare_with_undisturbed_run`. Raises ValueError if one
+    of them did no steps."""
     for run in (self, undisturbed): _steps_of(run)
     theirs = sample_digests_by_step(undisturbed.events)
-    return verdict(self.events, undisturbed.events, theirs.__getitem__, len(theirs), 0)
+    return compare_with_undisturbed_run(self.events, undisturbed.events, theirs.__getitem__, len(theirs), 0)
 
 @patch
 def same_as(self: ElasticRun, other: ElasticRun | TrainResult) -> bool:
@@ -348,8 +350,8 @@ def _folder(c: RunConfig, meeting: Any = None, out: Path = Path()) -> Iterator[b
                 if meeting: Path(c.checkpoint.nvme_path, '.refused').unlink(missing_ok=True)   # old
         except FolderInUse as e:
             if not meeting: raise RunFailed(str(e)) from None
-            from elastic_nb.elastic.agent import write_refusal
-            write_refusal(meeting)
+            from elastic_nb.elastic.agent import write_folder_refusal
+            write_folder_refusal(meeting)
             raise RunFailed(f"{str(e).partition(';')[0]}. Nodes of one run need folders of their own, on a "
                             "shared disk, too: start this one with another --out, such as "
                             f"{out}-{meeting.host}") from None
@@ -409,8 +411,8 @@ def _meeting(nnodes: int | str | None, backend: str, endpoint: str, run_id: str,
         if given := [k for k, v in given.items() if v not in (None, '')]:
             raise BadConfig(f"{given[0]} is for several nodes: say how many (nnodes), such as 3 or 1:4")
         return None
-    from elastic_nb.elastic.agent import parse_rendezvous   # only needed for several machines
-    return parse_rendezvous(str(nnodes), backend, endpoint, run_id, conf or {}, node_rank, local_addr)
+    from elastic_nb.elastic.agent import parse_rendezvous_config   # only needed for several machines
+    return parse_rendezvous_config(str(nnodes), backend, endpoint, run_id, conf or {}, node_rank, local_addr)
 
 def check_launch_target(on: str, **here: Any) -> None:
     "Raises BadConfig for an unknown target, and for arguments that need a run on this machine."
@@ -493,7 +495,7 @@ def _settled(config: Config | None, settings: dict[str, Any], out: str | Path | 
 
 def check_run(c: RunConfig, faults: list[Fault]) -> None:
     "Raises BadConfig for what an elastic run cannot do, and for a fault plan that cannot happen."
-    wrong = check_faults(c, faults)
+    wrong = find_fault_plan_mistakes(c, faults)
     for tier, url in c.checkpoint.remote_urls.items():
         setting = 'peer_url' if tier == 'peer' else 'cloud_url' if c.checkpoint.cloud_url else 's3_bucket'
         bucket = url.partition('://')[2].partition('/')[0]
@@ -525,7 +527,7 @@ def _hearing(tell: EventListener | None, title: str, place: str) -> Iterator[Eve
     if tell:
         yield tell
         return
-    quiet = in_notebook()
+    quiet = is_in_notebook()
     def few(kind: str) -> bool:
         return kind in ('spares', 'asked') or kind == 'restored' and narrator.last_commit_at is None
     def most(kind: str) -> bool: return kind != 'entered'
@@ -575,7 +577,7 @@ class BackgroundRun:
         self._pid = os.getpid() # A fork of this process lacks the thread, and must not wait for it
         self._panel: Any = None # The panel, once it has been shown
         self._seen: Any = None # What a panel draws, from the first event on; only in a notebook
-        if in_notebook():
+        if is_in_notebook():
             from elastic_nb.report.notebook_panel import PanelState   # only needed in notebooks
             self._seen = PanelState()
 

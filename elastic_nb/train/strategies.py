@@ -23,7 +23,7 @@ from ..elastic.communicator import Communicator
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member
 from ..elastic.sharded_loop import (ShardedOptimizerSync, ShardedGradientSync, ShardedLoop,
-                                             whole_gradient_settings)
+                                             whole_gradient_only_settings)
 from ..elastic.gradient_sync import ExactSync, StockDDP
 from ..exact.determinism import single_thread
 from ..exact.sharded_optimizer import ShardedOptimizer
@@ -114,7 +114,7 @@ class ExactStrategy(Strategy):
             raise BadConfig(f"distributed.shard: the optimizer has a parameter of shape {astray[0]} that is "
                             "not the model's")
         apart = self.c.distributed.shard == 'gradients'
-        measures = whole_gradient_settings(self.c)
+        measures = whole_gradient_only_settings(self.c)
         if params[0].is_cuda and measures and (apart or is_out_of_order(params, model)):
             instead = ("take shard='optimizer'" if apart else
                        "give the optimizer the parameters in the model's order")
@@ -131,7 +131,7 @@ class ExactStrategy(Strategy):
             return ExactSync(task, self.c.training.num_micro_batches, self.num_extra_scalars)
         kind = ShardedGradientSync if self.c.distributed.shard == 'gradients' else ShardedOptimizerSync
         shadow = self.c.distributed.shadow if world is None else 0
-        measured = bool(whole_gradient_settings(self.c))
+        measured = bool(whole_gradient_only_settings(self.c))
         shadow = None if shadow == 'auto' else shadow
         return kind(task, self.sharded_optimizer, self.c.training.num_micro_batches, self.num_extra_scalars,
                     shadow, measured)

@@ -30,8 +30,8 @@ from ..exact.state import TrainState, digest, from_buffer, check_same_bits, to_b
 from ..config import BadConfig, RunConfig, TrackingConfig
 from ..elastic.ledger import Ledger
 from ..elastic.loop import CheckpointMissing
-from ..elastic.membership import PeerLost, peer_errors
-from ..elastic.console_reporter import in_notebook, describe_resume
+from ..elastic.membership import PeerLost, translate_peer_errors
+from ..elastic.console_reporter import is_in_notebook, describe_resume
 from ..elastic.zygote import describe_error
 from ..report.tracking import SinkGroup, tracking_listener, open_sinks
 from .callbacks import (ProgressBar, TrainResult, call_callbacks, guarded_values, listens_to,
@@ -115,7 +115,7 @@ class ElasticTrainer(Engine):
                 if resume and manager: _keep_promise(self, out)
                 self._note_start(out, manager, result, self.resize(self.world.world_size))
                 self.read_ahead()
-                if progress and self.main and not in_notebook(): _say_what_is_left(self, result)
+                if progress and self.main and not is_in_notebook(): _say_what_is_left(self, result)
                 catch = manager and threading.current_thread() is threading.main_thread()
                 guard = preemptible(manager) if catch else nullcontext()
                 with isolated_random_state(self.strategy, self.device), guard:
@@ -416,7 +416,7 @@ def _broadcast(trainer: ElasticTrainer, manager: Any, source: int, group: Any) -
         state.meta['pace'], state.meta['receipts'] = manager.pace, trainer.chain.state
         payload = to_buffer(state)
     size = torch.tensor([len(payload) if mine else 0])
-    with peer_errors():
+    with translate_peer_errors():
         dist.broadcast(size, source, group=group)
         if not mine: payload = torch.empty(int(size), dtype=torch.uint8)
         dist.broadcast(payload, source, group=group)
