@@ -313,11 +313,11 @@ def _readable(config: str, overrides: list[str]) -> Config:
     "The config in the file, checked as far as possible without training. Raises BadConfig, OSError."
     from elastic_nb.config_file import read_config
     from elastic_nb.train.recipe import check_recipe
-    from elastic_nb.train.run import check_run
+    from elastic_nb.train.run import check_elastic_config
     asked = read_config(config, overrides)
     c = asked.checked()
-    run_checks(lambda: check_recipe(asked), lambda: check_run(c, []), lambda: planned_faults(c))
-    check_run(c, planned_faults(c))
+    run_checks(lambda: check_recipe(asked), lambda: check_elastic_config(c, []), lambda: planned_faults(c))
+    check_elastic_config(c, planned_faults(c))
     _tell_unread(asked)
     return asked
 

@@ -23,7 +23,7 @@ from .elastic.ledger import compare_with_undisturbed_run
 from .elastic.supervisor import EventListener
 from .exact.state import TrainState, digest
 from .models.gpt import GPT, GPTConfig, count_parameters, seeded_gpt
-from .train.run import ElasticRun, build, check_out, check_run, run_elastic
+from .train.run import ElasticRun, build, check_output_folder, check_elastic_config, run_elastic
 from .train.trainer import ElasticTrainer
 
 # %% ../nbs/00_start/03_demo.ipynb #53c8fe9f
@@ -79,10 +79,10 @@ def check_demo_inputs(config: Config, faults: Iterable[Fault], out: Path) -> Non
         c = config.checked()
         n, cut = c.elastic.workers, c.training.num_micro_batches
         if n > cut: raise BadConfig(f"elastic.workers: {n} workers are more than {cut} micro-batches")
-        check_run(c, [*faults])
+        check_elastic_config(c, [*faults])
     def folder() -> None:
         if out.exists(): raise BadConfig(f"out: {out} exists; the folder of a demo must be a new one")
-        check_out(out.absolute())
+        check_output_folder(out.absolute())
     def text() -> None:
         missing = ', '.join(t for t in config.data.text if not Path(t).is_file())
         if missing: raise BadConfig(f"data.text: cannot read the text {missing}: there is no such file")

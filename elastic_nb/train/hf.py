@@ -33,11 +33,12 @@ from ..config import BadConfig, CheckpointConfig
 from ..data.sampler import MicroBatchSampler, NondeterministicSample
 from ..exact.determinism import seeded_for_reading, seeded
 from ..exact.state import TrainState, flatten_tree, pack_state, unpack_model, unpack_state
-from .engine_step import inspect_samples
-from .identity import (MadeWith, all_code_hash, keep_unchanged, content_digests,
-                                       initial_settings, function_identity, attributes_used_by_methods,
+from .engine_step import checked_content_hash
+from .identity import (MadeWith, reachable_code_hash, carry_over_unchanged, content_digests,
+                                       optimizer_scheduler_settings, function_identity,
+                                       attributes_used_by_methods,
                                        model_identity, optimizer_identity, scheduler_identity, to_json_value,
-                                       restore_settings, plain_settings)
+                                       override_loaded_settings, plain_values)
 from .callback_state import CallbackState
 
 # %% ../../nbs/07_train/14_hf.ipynb #50025a90
@@ -107,7 +108,7 @@ resumes from the newest valid one. Raises BadConfig for FSDP and DeepSpeed, Chec
         own = [c for c in self.callback_handler.callbacks
                if not type(c).__module__.startswith('transformers.')]   # the Trainer handles its own
         self.memory, now = CallbackState(own, self._with_places()), elastic_identity(self)
-        about = keep_unchanged(now, *self.part) if self.part else now
+        about = carry_over_unchanged(now, *self.part) if self.part else now
         content = sample_digest(self.train_dataset, self.args.seed)
         named = about | dict(data=about['data'] | content)
         self.manager = CheckpointManager(self.checkpoint, self.args.process_index, self.args.world_size,
@@ -195,8 +196,8 @@ def _length(a: Any) -> dict[str, Any]:
 def settings_that_decide(trainer: Any) -> dict[str, Any]:
     "The arguments of a `Trainer` that determine its result."
     a = trainer.args
-    known = plain_settings({f.name: _setting(getattr(a, f.name)) for f in fields(a)
-                            if not f.name.startswith(FREE)})
+    known = plain_values({f.name: _setting(getattr(a, f.name)) for f in fields(a)
+                          if not f.name.startswith(FREE)})
     world, many = a.world_size, a.gradient_accumulation_steps
     if not _same_at_any_length(trainer): known |= _length(a)
     if isinstance(trainer.train_dataset, IterableDataset): known['workers'] = a.dataloader_num_workers
@@ -218,7 +219,8 @@ def elastic_identity(trainer: Any) -> dict[str, Any]:
                 model=model_identity(model) | _first(trainer)['model'],
                 loss=function_identity(loss, known) or dict(name='of the model'),
                 trainer=attributes_used_by_methods(trainer, known, SKIP),
-                code={k: text for k, x in (dict(model=model) | calls).items() if (text := all_code_hash(x))})
+                code={k: text for k, x in (dict(model=model) | calls).items()
+                      if (text := reachable_code_hash(x))})
 
 # Prefixes of methods that are not part of training
 SKIP = 'eval', 'predict', 'log', 'save', '_save', 'get_eval', 'get_test', 'push', 'prediction'
@@ -286,7 +288,8 @@ def _load_optimizer_and_scheduler(self: ElasticResume, folder: str | None) -> No
     self.memory.load(more.get('callbacks', []), str(self.args.device))
     keys = {*diff_identities(self.origin, self.manager.identity)}
     keys |= {f'optimizer.{name}' for k, name in _OF_OPTIMIZER.items() if f'training.{k}' in keys}
-    if self.checkpoint.accept: restore_settings(_inner(self.optimizer), _inner_schedule(self), made, keys)
+    if self.checkpoint.accept: override_loaded_settings(_inner(self.optimizer), _inner_schedule(self), made,
+                                                        keys)
     if more['scaler']: self.accelerator.scaler.load_state_dict(more['scaler'])
 
 @patch
@@ -302,9 +305,9 @@ def _inner_schedule(trainer: Any) -> Any:
 # %% ../../nbs/07_train/14_hf.ipynb #e6686a86
 @patch
 def _compare_made(self: ElasticResume) -> MadeWith:
-    "Records optimizer and schedule once; returns their `initial_settings`. Raises RunMismatch."
+    "Records optimizer and schedule once; returns their `optimizer_scheduler_settings`. Raises RunMismatch."
     optimizer, scheduler = _inner(self.optimizer), _inner_schedule(self)
-    made = initial_settings(optimizer, scheduler)
+    made = optimizer_scheduler_settings(optimizer, scheduler)
     if self.looked: return made
     self.looked = True
     of = optimizer_identity(optimizer, self.model) if _own_optimizer(self) else {}
@@ -355,7 +358,7 @@ def _load_best_model(self: ElasticResume) -> None:
 # %% ../../nbs/07_train/14_hf.ipynb #15814b30
 def warn_of_stateful_samples(data: SeededDataset, batch: int, collate: Any) -> None:
     "Warns about samples, or batches of `batch` samples, that depend on what was read before."
-    try: inspect_samples(MicroBatchSampler(data, batch, 1, data.seed, collate), collate, 'train_dataset')
+    try: checked_content_hash(MicroBatchSampler(data, batch, 1, data.seed, collate), collate, 'train_dataset')
     except NondeterministicSample as e: warnings.warn(f"after a resume it will be another run. {e}")
     except Exception: pass   # the run itself will raise this error
 

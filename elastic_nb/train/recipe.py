@@ -37,7 +37,8 @@ from ..elastic.node_controller import make_own_samples_lookup
 from ..exact.buffers import UnsupportedModel
 from ..models.gpt import GPTConfig, seeded_gpt
 from .engine_between_steps import Engine
-from .run import ElasticRun, build, check_entry, check_out, check_run, modules_in, run_elastic
+from .run import (ElasticRun, build, check_entry, check_output_folder, check_elastic_config,
+                                  importing_from, run_elastic)
 from .trainer import ElasticTrainer
 
 # %% ../../nbs/07_train/13_recipe.ipynb #fab8d803
@@ -215,8 +216,9 @@ def run_recipe(config: Config, out: str | Path, folder: str | Path = '.', **how:
     """Train what `config` describes, or resume it, in the folder `out`; `folder`: where the module of
     `model.entry` is; `how`: more for `run_elastic`. Raises BadConfig, RunFailed, OSError (a full disk)."""
     out = Path(out).absolute()
-    run_checks(config.checked, lambda: check_recipe(config, folder), lambda: check_run(config.checked(), []),
-               lambda: check_out(out), lambda: check_same_schedule(config, out))
+    run_checks(config.checked, lambda: check_recipe(config, folder),
+               lambda: check_elastic_config(config.checked(), []),
+               lambda: check_output_folder(out), lambda: check_same_schedule(config, out))
     ready = tokenize_datasets(config, out / 'data')
     out.mkdir(parents=True, exist_ok=True)
     if not (out / 'config.yaml').exists(): write_config(config, out)
@@ -297,7 +299,7 @@ def _stretch(events: Sequence[Event], own: set[int], expected: Callable[[int], I
 def summarize_run(run: ElasticRun, out: str | Path) -> dict[str, Any]:
     "`summarize_folder` for a run; its trainer provides the samples of each step. Raises ValueError."
     config = run.config.update(worlds=run.worlds) if run.worlds else run.config
-    with modules_in(run.module_folder): engine = build(run.entry, config).prepare('cpu')
+    with importing_from(run.module_folder): engine = build(run.entry, config).prepare('cpu')
     own = partial(make_own_samples_lookup, pieces=engine.samples.num_micro_batches, ids=engine.samples.ids)
     return summarize_folder(out, engine.samples.step_ids, own)
 
@@ -331,7 +333,7 @@ def check_load(config: Config, folder: str | Path = '.') -> None:
     c, folder = config.checked(), Path(folder).absolute()
     def built() -> None:
         try:
-            with tempfile.TemporaryDirectory() as out, modules_in(folder):
+            with tempfile.TemporaryDirectory() as out, importing_from(folder):
                 build(ENTRY, tokenize_datasets(config, out)).prepare('cpu').check_first_step()
         except (BadConfig, OSError): raise
         except UnsupportedModel as e: raise BadConfig(str(e)) from None
