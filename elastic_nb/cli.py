@@ -216,11 +216,11 @@ def _checked(config: Config, plan: Callable[[], list[Fault]], out: str, json_fil
 
 def _demo(config: Config, faults: list[Fault], out: str, json_file: str) -> bool:
     from elastic_nb.demo import describe_folder, explain_proof, run_demo
-    from elastic_nb.report.html import hash_lines, result_table
+    from elastic_nb.report.html import hash_lines, verdict_table
     console, workers = Console(), config.elastic.workers
     command = shlex.join(['elastic-nb', *sys.argv[1:]])
     result = run_demo(config, faults, out, partial(_narrate, console, workers, faults), command)
-    console.print(result_table(result))
+    console.print(verdict_table(result))
     console.print(*hash_lines(result), sep='\n', soft_wrap=True, highlight=False)   # in full, for copying
     console.print(explain_proof(workers, result))
     if result['writes']:
@@ -1195,7 +1195,7 @@ def doctor_(
 
     Example: elastic-nb doctor runs/mine --timeouts
     """
-    from elastic_nb.report.doctor import doctor as examined
+    from elastic_nb.report.doctor import diagnose as examined
     found, known = examined(what, overrides, etcd=etcd, endpoint=endpoint)
     for f in found: typer.echo(escape_control(str(f), 2000))
     for name, now, least, why in known if limits else ():

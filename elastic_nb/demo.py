@@ -102,7 +102,8 @@ def run_demo(
     check_demo_inputs(config, faults, out)
     alone = build(ENTRY, config).prepare('cpu')
     out.mkdir(parents=True)   # at this point, everything is checked and nothing has started
-    from elastic_nb.report.html import report_html, report_provenance   # imported here: workers draw nothing
+    # imported here: workers draw nothing
+    from elastic_nb.report.html import write_verdict_page, report_provenance
     about = report_provenance(command)
     def run(name: str, faults: list[Fault], **settings: Any) -> ElasticRun:
         tell = narrate(name, alone.steps)
@@ -116,7 +117,7 @@ def run_demo(
     check_saved_hash(disturbed, alone.fingerprint)
     result['writes'] = sample_text(disturbed) if config.checkpoint.checkpoint_interval else ''
     events = dict(disturbed=disturbed.events, undisturbed=undisturbed.events)
-    report_html(out / 'report.html', events, result, config.values(), about)
+    write_verdict_page(out / 'report.html', events, result, config.values(), about)
     return result
 
 def missed_faults(run: ElasticRun, faults: Iterable[Fault]) -> list[str]:

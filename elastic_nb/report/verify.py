@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MAX_CLOCK_LAG_S', 'StepReceipt', 'step_receipts', 'VerificationFinding', 'RunVerification', 'AttemptEvidence',
-           'contributions_by_step', 'is_exact', 'missing_row_ranges', 'verify_run', 'RunDivergence', 'find_divergence',
-           'verification_json', 'verification_lines', 'divergence_lines']
+           'contributions_by_step', 'promises_exact_bits', 'missing_row_ranges', 'verify_run', 'RunDivergence',
+           'find_divergence', 'verification_json', 'verification_lines', 'divergence_lines']
 
 # %% ../../nbs/08_report/15_verify.ipynb #dfa79097
 import math
@@ -263,7 +263,7 @@ def check_samples(self: RunVerification, start: str, entries: Iterable[StepRecei
                           "ledgers there")
 
 # %% ../../nbs/08_report/15_verify.ipynb #e5e03125
-def is_exact(distributed: Mapping[str, Any], lowcomm: Mapping[str, Any]) -> bool:
+def promises_exact_bits(distributed: Mapping[str, Any], lowcomm: Mapping[str, Any]) -> bool:
     """Whether a start with these sections promises the same bits at any world size: its result depends
     neither on a clock, nor on state that replicas keep and that is lost when the membership changes."""
     known = LowCommConfig(**{k: v for k, v in lowcomm.items() if k in LowCommConfig.model_fields})
@@ -499,7 +499,8 @@ def verify_attempt(self: RunVerification, part: AttemptSegment) -> None:
     start, facts = part.attempt.name, AttemptEvidence(part.rows)
     try: entries = step_receipts(part.rows)
     except ValueError as e: raise ValueError(f"{self.path}: {start}: {e}") from None
-    self.promises_exact = is_exact(part.attempt.section('distributed'), part.attempt.section('lowcomm'))
+    self.promises_exact = promises_exact_bits(part.attempt.section('distributed'),
+                                              part.attempt.section('lowcomm'))
     if entries and not facts.chain_contexts:
         self.add_finding('missing', start, None, "no row says with which config and code it was run")
     if len({a.get('code') for a in facts.made_with}) > 1:

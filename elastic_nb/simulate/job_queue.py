@@ -32,7 +32,8 @@ from ..basics import patch, write_atomically
 from ..config import BadConfig
 from ..config_file import parse_yaml
 from ..elastic.ledger import enable_wal
-from ..report.serve import TOKEN_ENV, _same, host_name, is_ip_address, open_listener, token_from_env
+from ..report.serve import (TOKEN_ENV, _same, parse_host_header, is_ip_address, open_listener,
+                                     token_from_env)
 from ..report.status import _NoRedirect
 from .tasks import ParsedPlan, PlanRun, parse_plan, run_real, run_simulated
 
@@ -160,7 +161,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
 
     def refusal(self) -> tuple[int, str] | None:
         "Returns status and reason if the request is refused."
-        name = host_name(self.headers.get('Host', ''))
+        name = parse_host_header(self.headers.get('Host', ''))
         shown = self.headers.get('Authorization', '').removeprefix('Bearer ')
         foreign = name not in ('localhost', '127.0.0.1', '::1')
         if foreign and not self.token: return 421, "unknown host name"

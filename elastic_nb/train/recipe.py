@@ -329,7 +329,7 @@ def check_load(config: Config, folder: str | Path = '.') -> None:
     import tempfile
     import traceback
 
-    from elastic_nb.report.tracking import check_sinks
+    from elastic_nb.report.tracking import check_sinks_installed
     c, folder = config.checked(), Path(folder).absolute()
     def built() -> None:
         try:
@@ -343,4 +343,4 @@ def check_load(config: Config, folder: str | Path = '.') -> None:
             what = f"model.entry: {c.model.entry}" if c.model.entry else 'the model and its data'
             said = f"{type(e).__name__}: {e}{''.join(lines)}"
             raise BadConfig(f"{what} cannot be built, or have no loss: {said}") from None
-    run_checks(lambda: check_sinks(c.tracking), built)
+    run_checks(lambda: check_sinks_installed(c.tracking), built)
