@@ -44,11 +44,12 @@ from ..elastic.process_groups import PrefetchingStore
 from ..elastic.zygote import loopback_store
 from ..exact.determinism import single_thread
 from ..lowcomm.decoupled_momentum import DeMoCodec
-from ..lowcomm.streaming_diloco import fragments_of
+from ..lowcomm.streaming_diloco import fragment_param_indices
 from ..lowcomm.outer_optimizer import Outer, pseudo_gradient
 from ..lowcomm.quantize import Codec, ErrorFeedback, Float32, Quantized
 from ..lowcomm.sparse_codec import Sparse
-from ..lowcomm.codec_collectives import all_gather_mean, simulated_mean, two_phase_mean, ring_traffic
+from ..lowcomm.codec_collectives import (all_gather_mean, simulate_mean, two_phase_mean,
+                                                  ring_all_reduce_bytes)
 from ..models.gpt import GPTConfig, count_parameters, seeded_gpt
 from ..testing.thread_cluster import run_ranks
 
@@ -126,7 +127,7 @@ def train_synchronously(c: TrainingSetup, workers: int) -> None:
     optimizer = c.adamw()
     for step in range(c.job.steps):
         inner_step(c, optimizer, step, 0, workers)
-        if workers > 1: c.total_bytes += ring_traffic(4 * sum(p.numel() for p in c.params), workers)
+        if workers > 1: c.total_bytes += ring_all_reduce_bytes(4 * sum(p.numel() for p in c.params), workers)
         c.validate_if_due(step + 1)
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #7800810f
@@ -137,7 +138,7 @@ class PlainMean:
     def mean(self, vectors: Sequence[Tensor], without: Sequence[int] = ()) -> tuple[Tensor, int]:
         "The mean, of shape (n,), without the workers in `without`, and the bytes over all links."
         kept = [v for w, v in enumerate(vectors) if w not in without]
-        return torch.stack(kept).mean(0), ring_traffic(4 * len(vectors[0]), self.workers)
+        return torch.stack(kept).mean(0), ring_all_reduce_bytes(4 * len(vectors[0]), self.workers)
 
 class EncodedMean(PlainMean):
     "Messages encoded by `codec`: shards in two hops, or all-to-all if it keeps a residual. None may be lost."
@@ -147,7 +148,7 @@ class EncodedMean(PlainMean):
 
     def mean(self, vectors: Sequence[Tensor], without: Sequence[int] = ()) -> tuple[Tensor, int]:
         if without: raise ValueError(f"packed messages of {without} are lost, and only a ring can do without")
-        found = simulated_mean(self.codec, vectors, self.feedback_states)
+        found = simulate_mean(self.codec, vectors, self.feedback_states)
         for state in self.feedback_states: state.commit()
         return found
 
@@ -229,7 +230,7 @@ def train_post_local_sgd(courses: Sequence[TrainingSetup], way: LowcommMethod) -
         for step in range(c.job.steps):
             inner_step(c, optimizer, step, rank)
             if rank == 0 and (step + 1) % way.every == 0:
-                c.total_bytes += ring_traffic(4 * sum(p.numel() for p in c.params), len(courses))
+                c.total_bytes += ring_all_reduce_bytes(4 * sum(p.numel() for p in c.params), len(courses))
                 c.validate_if_due(step + 1)
     run_ranks(rank_main, len(courses), timeout=600.)
 
@@ -241,8 +242,8 @@ def train_streaming(courses: Sequence[TrainingSetup], way: LowcommMethod) -> lis
     reference = [nn.Parameter(p.detach().clone()) for p in c.params]
     early = int(way.warmup_fraction * (steps // way.every)) * way.fragments   # fragments arrive one by one
     outer = Outer(reference, 0., way.outer_lr, way.momentum, warmup=early)
-    parts, agreed = fragments_of(c.model, way.fragments), [make_averager(way, c)
-                                                           for _ in range(way.fragments)]
+    parts, agreed = fragment_param_indices(c.model, way.fragments), [make_averager(way, c)
+                                                                     for _ in range(way.fragments)]
     adamws = [each.adamw() for each in courses]
     def land(part: list[int], mean: Tensor) -> None:
         for i, g in zip(part, from_vector(mean, [reference[i] for i in part])): reference[i].grad = g
@@ -298,7 +299,7 @@ def train_torchft_diloco(courses: Sequence[TrainingSetup], way: LowcommMethod) -
             for step in range(c.job.steps):
                 inner_step(c, adamw, step, rank)
                 if rank == 0 and (step + 1) % way.every == 0:
-                    c.total_bytes += ring_traffic(4 * sum(p.numel() for p in c.params), world)
+                    c.total_bytes += ring_all_reduce_bytes(4 * sum(p.numel() for p in c.params), world)
                     c.validate_if_due(step + 1)
         manager.shutdown(wait=False)
     try: run_ranks(rank_main, world, timeout=600.)

@@ -29,8 +29,9 @@ from ..data.resumable_dataset import ResumableDataset
 from ..elastic.process_groups import create_gloo_group
 from ..exact.determinism import single_thread
 from ..exact.state import digest
-from ..lowcomm.compressed_diloco import EXTRA_NUMBERS, recv_capacity, split_units, nominal_size
-from ..lowcomm.streaming_diloco import fragments_of
+from ..lowcomm.compressed_diloco import (EXTRA_NUMBERS, recv_buffer_bytes, split_units,
+                                                  nominal_message_bytes)
+from ..lowcomm.streaming_diloco import fragment_param_indices
 from ..lowcomm.link_profiles import LinkSpec, LinkProfile, link_profile
 from ..lowcomm.quantize import Codec
 from ..models.gpt import GPTConfig, seeded_gpt
@@ -56,7 +57,7 @@ def fragment_sizes(way: str) -> list[int]:
     "The number of elements that each round sends, for the rounds that together send every element once."
     params = [*(model := seeded_gpt(MODEL_CONFIG, 0)).parameters()]
     return [sum(params[i].numel() for i in part)
-            for part in fragments_of(model, METHODS[way].get('fragments', 1))]
+            for part in fragment_param_indices(model, METHODS[way].get('fragments', 1))]
 
 def bytes_per_hop(way: str) -> list[int]:
     "Bytes that each of two workers sends to the other in each hop, without headers or overlap."
@@ -66,9 +67,9 @@ def bytes_per_hop(way: str) -> list[int]:
 def _hops(codec: Codec | None, count: int) -> list[int]:
     if codec is None: return [4 * (count + EXTRA_NUMBERS) // 2] * 2
     # it keeps a residual: one hop, to all workers
-    if codec.decay: return [recv_capacity([4 * EXTRA_NUMBERS, nominal_size(codec, count)])]
-    size = nominal_size(codec, len(split_units(torch.empty(count), 2)[0]))
-    return [recv_capacity([4 * EXTRA_NUMBERS, size]), recv_capacity([size])]
+    if codec.decay: return [recv_buffer_bytes([4 * EXTRA_NUMBERS, nominal_message_bytes(codec, count)])]
+    size = nominal_message_bytes(codec, len(split_units(torch.empty(count), 2)[0]))
+    return [recv_buffer_bytes([4 * EXTRA_NUMBERS, size]), recv_buffer_bytes([size])]
 
 # %% ../../nbs/10_bench/20_walltime.ipynb #1d6c7db2
 # Bytes of data in a packet, and of the Ethernet, IP and TCP headers around them

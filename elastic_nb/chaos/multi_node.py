@@ -36,7 +36,7 @@ from ..elastic.fault_injection import HOLD_LIMIT_S, HOLD_ENV, Fault
 from ..elastic.ledger import Event, Ledger
 from ..elastic.node_controller import node_of_worker
 from ..elastic.worker_pool import RunFailed
-from ..lowcomm.link_profiles import LinkProfile, profile_for
+from ..lowcomm.link_profiles import LinkProfile, profile_for_traffic
 from ..testing.etcd_cluster import EtcdCluster
 from ..testing.hosts import NamespaceNetwork, HostCommand, LoopbackNetwork
 from ..train.recipe import check_recipe, tokenize_datasets, run_recipe
@@ -313,7 +313,7 @@ def run_over_link(config: Config, link: LinkProfile, out: str | Path, folder: st
     alone = run_undisturbed(ready.update(workers=2), out / 'undisturbed', folder)
     kinds = {k: v for k, v in link.overrides.items() if k == 'store'}
     # traffic without a known port counts as gradients
-    over = replace(profile_for(link, 'gradient'), overrides=kinds)
+    over = replace(profile_for_traffic(link, 'gradient'), overrides=kinds)
     trial = MultiNodeRun(ready, FaultPlan(()), out / 'disturbed', folder, 2, 2 * threshold, over)
     trial.run_to_end()
     result = trial.result(alone)

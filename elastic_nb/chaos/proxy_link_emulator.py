@@ -20,8 +20,8 @@ from typing import Any
 
 from ..basics import patch
 from ..config import BadConfig
-from ..lowcomm.link_profiles import (TCP_SEGMENT_BYTES, LinkSpec, LinkProfile, traffic_kind,
-                                              profile_for,
+from ..lowcomm.link_profiles import (TCP_SEGMENT_BYTES, LinkSpec, LinkProfile, resolve_traffic_kind,
+                                              profile_for_traffic,
                                               link_profile, parse_profile)
 
 # %% ../../nbs/11_chaos/04_proxy_link_emulator.ipynb #1c9be7db
@@ -92,7 +92,7 @@ class LinkEmulator:
         "Uses another profile for what enters from now on. A cut link stays cut."
         self.ended_traffic, cut = self.traffic(), self.cut_directions()
         self.profile, self.directions_made = p, self.directions_made + 1
-        self.directions = {(way, kind): LinkDirection(profile_for(p, kind),
+        self.directions = {(way, kind): LinkDirection(profile_for_traffic(p, kind),
                                                       (self.seed, self.directions_made, way, kind),
                                                       now)
                            for way in DIRECTIONS for kind in (None, *p.overrides)}
@@ -258,7 +258,7 @@ def route_to(
     self: ProxyLink, address: tuple[str, int], kind: str | None = None, port: int = 0,
 ) -> tuple[str, int]:
     "Where to connect to reach `address` over the link; `kind`: one of `KINDS`; `port`: 0 for any free one."
-    if kind is not None: kind = traffic_kind(kind)
+    if kind is not None: kind = resolve_traffic_kind(kind)
     key = (str(address[0]), int(address[1])), kind
     if key not in self.listen_addresses:
         self.listen_addresses[key] = self.run_in_loop(self.open_listener(*key, port))

@@ -24,7 +24,7 @@ from typing import Any
 
 from ..basics import patch
 from .proxy_link_emulator import DIRECTIONS, LinkEmulator, parse_direction
-from ..lowcomm.link_profiles import LinkSpec, LinkProfile, profile_for, link_profile
+from ..lowcomm.link_profiles import LinkSpec, LinkProfile, profile_for_traffic, link_profile
 from ..testing.hosts import NamespaceNetwork, _as_root, package_env, why_no_namespaces
 
 # %% ../../nbs/11_chaos/05_tap_link_emulator.ipynb #0ffed5e0
@@ -210,7 +210,7 @@ def set_profile(self: TapLink, given: LinkSpec) -> None:
 def route_to(self: TapLink, address: tuple[str, int], kind: str | None = None) -> tuple[str, int]:
     "Returns the address itself; from now on, all traffic from or to its port is of this `kind`."
     if kind is not None:
-        profile_for(self.profile, kind)   # checks the kind
+        profile_for_traffic(self.profile, kind)   # checks the kind
         self.send_order('kind', port=int(address[1]), kind=kind)
     return address
 

@@ -33,7 +33,8 @@ from pydantic import Field, ValidationError
 from ..basics import patch
 from ..config import BadConfig, ConfigSection, _told
 from ..config_file import LineNumbers, load_migration_hints, parse_yaml
-from ..lowcomm.link_profiles import LinkProfile, link_profile, profile_for, reno_mbit
+from ..lowcomm.link_profiles import (LinkProfile, link_profile, profile_for_traffic,
+                                              reno_throughput_mbit)
 from .event_simulation import Simulation, SimulatedLedger
 from .task_schedulers import Dispatcher, TaskAttempt, TaskSpec, WorkerSpec, find_scheduler
 from ..train.on_ray import NODE_WAIT_S, RayCluster, ray_connection
@@ -375,7 +376,8 @@ def task_summary(self: PlanRun, task: str) -> dict[str, Any]:
 class MessageTiming:
     "Computes how long messages take over a bad link."
     def __init__(self, link: LinkProfile, dice: Any):
-        self.profile_by_kind = {kind: profile_for(link, kind) for kind in ('heartbeat', 'task', 'telemetry')}
+        self.profile_by_kind = {kind: profile_for_traffic(link, kind)
+                                for kind in ('heartbeat', 'task', 'telemetry')}
         self.rng = dice
 
     def is_delivered(self, kind: str, now: float) -> bool:
@@ -390,7 +392,7 @@ class MessageTiming:
         if p.in_brownout(now): wait = p.up_s + p.down_s - now % (p.up_s + p.down_s)
         timeout = max(.2, 2e-3 * p.rtt_ms)
         while self.rng.random() < p.loss: wait, timeout = wait + timeout, min(2 * timeout, 60.)
-        data = gigabytes * 8e3 / min(mbit, reno_mbit(p)) if gigabytes else 0.
+        data = gigabytes * 8e3 / min(mbit, reno_throughput_mbit(p)) if gigabytes else 0.
         return wait + (p.rtt_ms + self.rng.uniform(-1, 1) * p.jitter_ms) / 2e3 + data
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #31e96fcb

@@ -22,7 +22,7 @@ from ..exact.buffers import UnsupportedModel
 from ..lowcomm.compressed_diloco import CompressedSync
 from ..lowcomm.decoupled_momentum import DeMoCodec
 from ..lowcomm.streaming_diloco import (CompressedStreamingSync, StreamingReplica, StreamingSync,
-                                                 FragmentSchedule, layers_of)
+                                                 FragmentSchedule, parameters_by_layer)
 from ..lowcomm.partial_rounds import (PartialSync, CompressedPartialSync, PartialReplica, RobustSync,
                                                QuorumWindow)
 from ..lowcomm.outer_optimizer import Outer
@@ -151,7 +151,7 @@ def check_batch(self: DiLoCoStrategy, read: Callable[[int], Any]) -> None:
 
 # %% ../../nbs/07_train/19_diloco.ipynb #0c1f9a41
 def _too_many(strategy: DiLoCoStrategy, model: nn.Module) -> list[str]:
-    n, layers = strategy.c.lowcomm.fragments, len(layers_of(model))
+    n, layers = strategy.c.lowcomm.fragments, len(parameters_by_layer(model))
     return [] if n <= layers else [f"lowcomm.fragments = {n}: a fragment has whole layers, and the model has "
                                    f"{layers} of them; take at most {layers}"]
 
