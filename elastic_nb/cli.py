@@ -991,17 +991,17 @@ def deploy_rehearse(
 
     Example: elastic-nb deploy rehearse manifests --json result.json
     """
-    from elastic_nb.deploy.chart import load_objects, validate_chart
-    from elastic_nb.deploy.rehearsal import draw_timeline, rehearse_objects
+    from elastic_nb.deploy.chart import parse_manifests, validate_chart
+    from elastic_nb.deploy.rehearsal import render_timeline, rehearse_objects
     if json_file: _check_json(json_file)
     if files or sets or set_files:
         _check_parent(folder)
         _write_manifests(folder, made := validate_chart(files, sets, set_files)[1])
     else: made = {p.name: p.read_text(encoding='utf-8') for p in sorted(Path(folder).glob('*.yaml'))}
     if not made: raise BadConfig(f"no manifests are in {folder}: elastic-nb deploy render -o {folder}")
-    result = rehearse_objects(load_objects(made), typer.echo)
+    result = rehearse_objects(parse_manifests(made), typer.echo)
     _save(json_file, result)
-    typer.echo(draw_timeline(result))
+    typer.echo(render_timeline(result))
     for pod, said in result['others_ended'].items():
         typer.echo(f"{pod} has ended too, though nothing happened to it: {escape_control(said, 400)}")
     typer.echo(f"the bits are those of an undisturbed run: {result['sha256'][:16]}"
@@ -1030,8 +1030,9 @@ def deploy_slurm(
 
     Example: elastic-nb deploy slurm config.yaml --nodes 2:4 --gpus 8 --workers 8 --time 12:00:00 > job.sh
     """
-    from elastic_nb.deploy.slurm import SlurmJob, slurm_script
-    job = SlurmJob(config, run, nodes, workers, gpus, cpus, limit, notice, partition, etcd, before=before)
+    from elastic_nb.deploy.slurm import SlurmScriptOptions, slurm_script
+    job = SlurmScriptOptions(config, run, nodes, workers, gpus, cpus, limit, notice, partition, etcd,
+                             before=before)
     typer.echo(slurm_script(job), nl=False)
 
 
@@ -1052,8 +1053,8 @@ def emulate_link(
     """
     from math import inf
 
-    from elastic_nb.chaos.proxy_link_emulator import run_link
-    run_link(target, profile, settings, port, seconds or inf, typer.echo)
+    from elastic_nb.chaos.proxy_link_emulator import serve_link_proxy
+    serve_link_proxy(target, profile, settings, port, seconds or inf, typer.echo)
 
 # %% ../nbs/00_start/04_cli.ipynb #7c1ddfa8
 @app.command()

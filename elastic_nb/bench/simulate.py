@@ -39,7 +39,7 @@ from ..elastic.worker_pool import RunFailed
 from ..simulate.event_simulation import Simulation, SimulatedLedger
 from ..simulate.failures import DAY, FailureModel, FailureEvent, draw_failures
 from ..simulate.recovery_policies import (RecordedFailure, JobSpec, run_metrics, spec_from_run,
-                                                   predict_metrics, simulate, place_failures)
+                                                   predict_metrics, simulate, schedule_recorded_failures)
 from ..testing.hosts import package_env
 from ..train.run import run_elastic
 
@@ -199,7 +199,7 @@ CALIBRATION = KillScenario('costs', every=6, steps=56, fixed=(
 def simulate_scenario(costs: JobSpec, s: KillScenario) -> dict[str, float]:
     "The simulator's prediction for a scenario, with the costs of another run."
     plan = dataclasses.replace(costs, every=s.every, steps=s.steps)
-    return predict_metrics(plan, place_failures(plan, s.hits))
+    return predict_metrics(plan, schedule_recorded_failures(plan, s.hits))
 
 def predict_and_measure(costs: JobSpec, s: KillScenario, folder: Path, limit_s: float = 300.) -> dict[str,
                                                                                                       Any]:

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from tqdm.auto import tqdm
 
 from .core import BenchResult, row
-from ..chaos.tap_link_emulator import TapLink, why_no_link
+from ..chaos.tap_link_emulator import TapLink, why_no_tap_link
 from ..config import BadConfig
 from ..data.resumable_dataset import ResumableDataset
 from ..elastic.process_groups import create_gloo_group
@@ -164,7 +164,7 @@ def bench_walltime(
     links: Sequence[str] = LINK_NAMES, # Link profiles; the ratios are from the first one
 ) -> BenchResult:
     "Measure rounds over links that lose packets. Raises BadConfig if there are no such links, RuntimeError."
-    if reason := why_no_link(): raise BadConfig(f"bench walltime: {reason}")
+    if reason := why_no_tap_link(): raise BadConfig(f"bench walltime: {reason}")
     rows, took, missed = [], {}, {}
     for link, way in tqdm([(link, way) for link in links for way in METHODS], desc='walltime', disable=None):
         laps = measured_laps(way, link, rounds)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NEW_ROWS_SQL', 'ProcessId', 'SIGNALS_BY_FAULT', 'CGROUP_ROOT', 'MEMORY_CGROUPS', 'BLKIO', 'WRITE_IOPS_FILE',
            'SLOW_DISK_IOPS', 'parent_pid', 'is_alive', 'RunObserver', 'TargetNotFound', 'FaultInjector', 'send_signal',
-           'trigger_oom_kill', 'newest_checkpoint_file', 'why_no_disk', 'FaultyDisk', 'why_no_slow_disk',
+           'trigger_oom_kill', 'largest_newest_checkpoint_file', 'why_no_faulty_disk', 'FaultyDisk', 'why_no_slow_disk',
            'FaultyStoreProxy']
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #66497d87
@@ -278,7 +278,7 @@ def starve_worker(self: FaultInjector, strike: ExternalFault, process: ProcessId
     return text
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #ebf3502e
-def newest_checkpoint_file(place: Path) -> Path:
+def largest_newest_checkpoint_file(place: Path) -> Path:
     "The largest file of the newest checkpoint in `place`. Raises TargetNotFound if there is none."
     steps = sorted(p for p in place.glob('step-*') if p.is_dir())
     files = [p for p in steps[-1].rglob('*') if p.is_file()] if steps else []
@@ -288,7 +288,7 @@ def newest_checkpoint_file(place: Path) -> Path:
 @patch
 def _checkpoint(self: FaultInjector, strike: ExternalFault) -> str:
     place = self.observer.out / 'checkpoints'
-    path = newest_checkpoint_file(self.faulty_disk.host_path(place) if self.faulty_disk else place)
+    path = largest_newest_checkpoint_file(self.faulty_disk.host_path(place) if self.faulty_disk else place)
     text = f"one bit of {path.parent.name}/{path.name} is flipped"
     self.record_fault(strike, text)
     with open(path, 'r+b') as f:
@@ -302,7 +302,7 @@ def _checkpoint(self: FaultInjector, strike: ExternalFault) -> str:
 BLKIO = CGROUP_ROOT / 'blkio'
 WRITE_IOPS_FILE = 'blkio.throttle.write_iops_device' # It limits a group's writes per second to a device
 
-def why_no_disk() -> str:
+def why_no_faulty_disk() -> str:
     "Why this machine cannot create a `FaultyDisk`; '' if it can."
     if sys.platform != 'linux': return 'a disk of its own needs Linux'
     if os.geteuid(): return 'a disk of its own needs root'
@@ -314,7 +314,7 @@ def why_no_disk() -> str:
 class FaultyDisk:
     "A small disk at the folder `place`, for a run that is started with `command`. Raises BadConfig."
     def __init__(self, place: str | Path, mb: int = 64, own_device: bool = False):
-        if why := why_no_disk(): raise BadConfig(f"disk: {why}")
+        if why := why_no_faulty_disk(): raise BadConfig(f"disk: {why}")
         self.mount_point, self.cgroup_folder = Path(place).absolute(), None
         self.mount_point.mkdir(parents=True, exist_ok=True)
         script = 'mount -t tmpfs -o "size=$1m" none "$0" && echo up && exec cat'
@@ -372,7 +372,7 @@ def unthrottle(self: FaultyDisk) -> None: self.throttle(0)
 
 def why_no_slow_disk() -> str:
     "Why this machine cannot create a slow disk; '' if it can."
-    if why := why_no_disk(): return why
+    if why := why_no_faulty_disk(): return why
     if not BLKIO.is_dir(): return 'a slow disk needs the blkio controller of cgroups'
     try:
         with tempfile.TemporaryDirectory() as folder, FaultyDisk(Path(folder) / 'disk', 8,

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['EXTERNAL_FAULTS', 'RUN_ENDING_FAULTS', 'NUMBERED_TARGETS', 'TIMED_FAULTS', 'PlanEntry', 'STEP_PHASES', 'SIGNAL_KINDS',
            'ExternalFault', 'parse_plan_entry', 'format_plan_entry', 'FaultPlan', 'plan_from_dict', 'read_plan',
-           'random_plan', 'regular_plan', 'phase_plan', 'record_plan', 'load_recorded_plan', 'plan_from_options',
+           'random_plan', 'regular_plan', 'random_phase_plan', 'record_plan', 'load_recorded_plan', 'plan_from_options',
            'check_plan']
 
 # %% ../../nbs/11_chaos/01_fault_plans.ipynb #c3f6ab2c
@@ -214,8 +214,8 @@ def regular_plan(
 # %% ../../nbs/11_chaos/01_fault_plans.ipynb #757a7a34
 STEP_PHASES = 'forward', 'reduce', 'gather', 'commit', 'agree' # Phases of each step
 
-def phase_plan(seed: int, workers: int, steps: int, faults: int = 3,
-               kinds: Sequence[str] = ('kill', 'hang')) -> FaultPlan:
+def random_phase_plan(seed: int, workers: int, steps: int, faults: int = 3,
+                      kinds: Sequence[str] = ('kill', 'hang')) -> FaultPlan:
     "Draws `faults` faults at random steps and phases, at most one for each worker and step."
     dice, entries = random.Random(f'{seed} phases'), {}
     while len(entries) < min(faults, workers * (steps - 1)):
