@@ -163,7 +163,7 @@ def measure_torchft_recovery(job: BenchJob, limit: float = 120.) -> RecoveryCost
     "One kill under torchft, whose survivors continue in a new quorum."
     log, names = RunLog(job.folder), [f'worker{i}' for i in range(job.workers)]
     with BenchProcesses(job.folder) as fleet:
-        fleet.start('lighthouse', 'elastic_nb.bench.recovery', 'run_lighthouse', job)
+        fleet.start('lighthouse', 'elastic_nb.bench.recovery', 'lighthouse', job)
         fleet.wait_until(lambda: bool(log.read('port')), limit)
         for i, name in enumerate(names): fleet.start(name, 'elastic_nb.bench.recovery', 'torchft', job, i)
         fleet.wait_until(lambda: fleet.have_ended(names), limit, ignore=[f'worker{job.kill_worker}'])

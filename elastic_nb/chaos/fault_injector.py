@@ -29,7 +29,7 @@ from ..config import BadConfig
 from ..elastic.control_socket import CommandRefused, send_command
 from ..elastic.fault_injection import HOLD_LIMIT_S
 from ..elastic.ledger import Ledger
-from ..testing.object_store_servers import ProxyAnswer, HttpCall, FaultProxy
+from ..testing.object_store_servers import ProxyAnswer, ProxiedRequest, FaultProxy
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #415c62c0
 NEW_ROWS_SQL = 'SELECT id, run, t, kind, worker, step, data FROM events WHERE id>? ORDER BY id'
@@ -427,7 +427,7 @@ class FaultyStoreProxy:
     def __enter__(self) -> 'FaultyStoreProxy': return self
     def __exit__(self, *error: object) -> None: self.proxy.__exit__(*error)
 
-    def answer(self, call: HttpCall, ask: Callable[[], ProxyAnswer | None]) -> ProxyAnswer | None:
+    def answer(self, call: ProxiedRequest, ask: Callable[[], ProxyAnswer | None]) -> ProxyAnswer | None:
         "The answer for the client."
         if self.mode == 'down': return None
         if self.mode == 'fail': return ProxyAnswer(503)
