@@ -305,7 +305,8 @@ def start(self: BucketReducer, step: int, micro_batches: int | None = None) -> l
 @patch
 @contextmanager
 def micro_batch(self: BucketReducer, i: int) -> Iterator[Tensor]:
-    "Like LocalTree's; a step's last one sends gradients. Raises UnsupportedModel, or what `tick` raises."
+    """Like LocalTreeReducer's; a step's last one sends gradients. Raises UnsupportedModel, or what `tick`
+    raises."""
     node, buf = self._begin(i)
     self.backward.remaining_micro_batches.discard(i)
     leaving = self._depart(node,
@@ -414,7 +415,7 @@ def detach(self: BucketReducer) -> None:
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #59e9e590
 @patch
 def grad_versions(self: BucketReducer, params: Sequence[Tensor]) -> list[int]:
-    "Like LocalTree's; includes gradients that were sent."
+    "Like LocalTreeReducer's; includes gradients that were sent."
     known = dict(zip(map(id, self.optimizer.params), self.backward.gradient_counts))
     return [known[id(p)] if id(p) in known else n for p, n in zip(params, grad_versions(params))]
 
