@@ -102,8 +102,7 @@ def run_demo(
     check_demo_inputs(config, faults, out)
     alone = build(ENTRY, config).prepare('cpu')
     out.mkdir(parents=True)   # at this point, everything is checked and nothing has started
-    # imported here: workers draw nothing
-    from elastic_nb.report.html import write_verdict_page, report_provenance
+    from elastic_nb.report.html import write_verdict_page, report_provenance   # here: workers draw nothing
     about = report_provenance(command)
     def run(name: str, faults: list[Fault], **settings: Any) -> ElasticRun:
         tell = narrate(name, alone.steps)
@@ -120,6 +119,7 @@ def run_demo(
     write_verdict_page(out / 'report.html', events, result, config.values(), about)
     return result
 
+# %% ../nbs/00_start/03_demo.ipynb #43b5f246
 def missed_faults(run: ElasticRun, faults: Iterable[Fault]) -> list[str]:
     "The planned faults that did not happen."
     fired = {e.data['planned'] for e in run.events if e.kind == 'fault'}

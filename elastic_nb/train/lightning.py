@@ -77,9 +77,8 @@ def resolve_checkpoint_folder(path: Any) -> Path | None:
 class ElasticCheckpointIO(_CheckpointIO):
     """Writes and reads the checkpoints of a Lightning `Trainer` with our manager; one object per fit.
 
-    `best_model_path` and similar paths hold a note, not a torch file: use `load_lightning_module(Lit, path)`
-    instead of `Lit.load_from_checkpoint(path)`, and `load_checkpoint_at(path)`
-    instead of `torch.load(path)`."""
+    `best_model_path` and similar paths hold a note, not a torch file: `load_lightning_module(Lit, path)`
+    replaces `Lit.load_from_checkpoint(path)`, and `load_checkpoint_at(path)` replaces `torch.load(path)`."""
     def __init__(self, folder: Any, checkpoint: CheckpointConfig | None = None, fingerprint: str = ''):
         own = CheckpointConfig(nvme_path=str(folder), memory_snapshot_interval=0)
         self.manager = CheckpointManager(checkpoint or own, fingerprint=fingerprint)
