@@ -8,10 +8,10 @@ __all__ = []
 # %% ../nbs/00_start/00_overview.ipynb #4bcdb50c
 from typing import TYPE_CHECKING
 
-from .basics import lazy
+from .basics import lazy_imports
 
 # %% ../nbs/00_start/00_overview.ipynb #587658b0
-__getattr__, __dir__ = lazy('elastic_nb', {
+__getattr__, __dir__ = lazy_imports('elastic_nb', {
     '.config': 'BadConfig Config',
     '.elastic.fault_injection': 'fail_at',
     '.elastic.worker_pool': 'RunFailed',

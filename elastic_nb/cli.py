@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['app', 'bench_app', 'etcd_app', 'deploy_app', 'main_options', 'complete_words', 'translate_errors',
            'options_in_error_messages', 'demo', 'init', 'validate', 'schema', 'train', 'index', 'checkpoints',
-           'import_', 'peer_memory', 'serve', 'lowcomm', 'simulate_bench', 'main', 'status', 'metrics', 'report',
+           'import_', 'peer_memory', 'serve', 'lowcomm_bench', 'simulate_bench', 'main', 'status', 'metrics', 'report',
            'simulate_', 'etcd_start', 'etcd_stop', 'etcd_state', 'etcd_log', 'etcd_clean', 'deploy_render',
-           'deploy_validate', 'deploy_explain', 'deploy_values', 'deploy_rehearse', 'deploy_slurm', 'link', 'chaos',
-           'verify', 'doctor_', 'goodput_', 'controller', 'submit', 'resume', 'experiments_']
+           'deploy_validate', 'deploy_explain', 'deploy_values', 'deploy_rehearse', 'deploy_slurm', 'emulate_link',
+           'chaos', 'verify', 'doctor_', 'goodput_bench', 'controller', 'submit', 'resume_jobs', 'experiments_']
 
 # %% ../nbs/00_start/04_cli.ipynb #85467773
 import csv
@@ -206,20 +206,21 @@ def demo(
 # %% ../nbs/00_start/04_cli.ipynb #f8489581
 def _checked(config: Config, plan: Callable[[], list[Fault]], out: str, json_file: str) -> list[Fault]:
     "The faults that `plan` returns. Raises BadConfig with all mistakes."
-    from elastic_nb.demo import check_demo
+    from elastic_nb.demo import check_demo_inputs
     def readable() -> list[Fault]:
         try: return plan()
         except BadConfig: return []   # this mistake is already reported
-    checks = plan, lambda: check_demo(config, readable(), Path(out)), lambda: _check_json(json_file, out)
+    checks = (plan, lambda: check_demo_inputs(config, readable(), Path(out)),
+                  lambda: _check_json(json_file, out))
     return run_checks(*checks)[0]
 
 def _demo(config: Config, faults: list[Fault], out: str, json_file: str) -> bool:
     from elastic_nb.demo import describe_folder, explain_proof, run_demo
-    from elastic_nb.report.html import hash_lines, result_table
+    from elastic_nb.report.html import hash_lines, verdict_table
     console, workers = Console(), config.elastic.workers
     command = shlex.join(['elastic-nb', *sys.argv[1:]])
     result = run_demo(config, faults, out, partial(_narrate, console, workers, faults), command)
-    console.print(result_table(result))
+    console.print(verdict_table(result))
     console.print(*hash_lines(result), sep='\n', soft_wrap=True, highlight=False)   # in full, for copying
     console.print(explain_proof(workers, result))
     if result['writes']:
@@ -312,11 +313,11 @@ def _readable(config: str, overrides: list[str]) -> Config:
     "The config in the file, checked as far as possible without training. Raises BadConfig, OSError."
     from elastic_nb.config_file import read_config
     from elastic_nb.train.recipe import check_recipe
-    from elastic_nb.train.run import check_run
+    from elastic_nb.train.run import check_elastic_config
     asked = read_config(config, overrides)
     c = asked.checked()
-    run_checks(lambda: check_recipe(asked), lambda: check_run(c, []), lambda: planned_faults(c))
-    check_run(c, planned_faults(c))
+    run_checks(lambda: check_recipe(asked), lambda: check_elastic_config(c, []), lambda: planned_faults(c))
+    check_elastic_config(c, planned_faults(c))
     _tell_unread(asked)
     return asked
 
@@ -605,8 +606,8 @@ _add_bench('sharded', 'sharded:bench_sharded', "Optimizer and gradient as shards
            "worker, and FSDP: steps, bytes, pauses.", trials=_times(5, 'Runs of each kind.'))
 
 # %% ../nbs/00_start/04_cli.ipynb #3dd5c456
-@bench_app.command()
-def lowcomm(
+@bench_app.command('lowcomm')
+def lowcomm_bench(
     json_file: _Json = '',
     steps: Annotated[int, Option(min=0, help='Steps of each worker, a multiple of 64. 0: 2048, or 64 '
         'if tiny.')] = 0,
@@ -990,17 +991,17 @@ def deploy_rehearse(
 
     Example: elastic-nb deploy rehearse manifests --json result.json
     """
-    from elastic_nb.deploy.chart import load_objects, validate_chart
-    from elastic_nb.deploy.rehearsal import draw_timeline, rehearse_objects
+    from elastic_nb.deploy.chart import parse_manifests, validate_chart
+    from elastic_nb.deploy.rehearsal import render_timeline, rehearse_objects
     if json_file: _check_json(json_file)
     if files or sets or set_files:
         _check_parent(folder)
         _write_manifests(folder, made := validate_chart(files, sets, set_files)[1])
     else: made = {p.name: p.read_text(encoding='utf-8') for p in sorted(Path(folder).glob('*.yaml'))}
     if not made: raise BadConfig(f"no manifests are in {folder}: elastic-nb deploy render -o {folder}")
-    result = rehearse_objects(load_objects(made), typer.echo)
+    result = rehearse_objects(parse_manifests(made), typer.echo)
     _save(json_file, result)
-    typer.echo(draw_timeline(result))
+    typer.echo(render_timeline(result))
     for pod, said in result['others_ended'].items():
         typer.echo(f"{pod} has ended too, though nothing happened to it: {escape_control(said, 400)}")
     typer.echo(f"the bits are those of an undisturbed run: {result['sha256'][:16]}"
@@ -1029,14 +1030,15 @@ def deploy_slurm(
 
     Example: elastic-nb deploy slurm config.yaml --nodes 2:4 --gpus 8 --workers 8 --time 12:00:00 > job.sh
     """
-    from elastic_nb.deploy.slurm import SlurmJob, slurm_script
-    job = SlurmJob(config, run, nodes, workers, gpus, cpus, limit, notice, partition, etcd, before=before)
+    from elastic_nb.deploy.slurm import SlurmScriptOptions, slurm_script
+    job = SlurmScriptOptions(config, run, nodes, workers, gpus, cpus, limit, notice, partition, etcd,
+                             before=before)
     typer.echo(slurm_script(job), nl=False)
 
 
 # %% ../nbs/00_start/04_cli.ipynb #11703bb8
-@app.command()
-def link(
+@app.command('link')
+def emulate_link(
     target: Annotated[str, Argument(metavar='HOST:PORT', help='A TCP service.')],
     profile: Annotated[str, Option(help='good, cellular, satellite, leo, degraded, brownout, straggler or '
         'none; or YAML.')] = 'good',
@@ -1051,8 +1053,8 @@ def link(
     """
     from math import inf
 
-    from elastic_nb.chaos.proxy_link_emulator import run_link
-    run_link(target, profile, settings, port, seconds or inf, typer.echo)
+    from elastic_nb.chaos.proxy_link_emulator import serve_link_proxy
+    serve_link_proxy(target, profile, settings, port, seconds or inf, typer.echo)
 
 # %% ../nbs/00_start/04_cli.ipynb #7c1ddfa8
 @app.command()
@@ -1194,7 +1196,7 @@ def doctor_(
 
     Example: elastic-nb doctor runs/mine --timeouts
     """
-    from elastic_nb.report.doctor import doctor as examined
+    from elastic_nb.report.doctor import diagnose as examined
     found, known = examined(what, overrides, etcd=etcd, endpoint=endpoint)
     for f in found: typer.echo(escape_control(str(f), 2000))
     for name, now, least, why in known if limits else ():
@@ -1203,7 +1205,7 @@ def doctor_(
     raise typer.Exit(1 if any(f.level == 'bad' for f in found) else 0)
 
 @bench_app.command('goodput')
-def goodput_(
+def goodput_bench(
     json_file: _Json = '',
     seconds: Annotated[float, Option(min=2, help='Approximate length of the disturbed run.')] = 300.0,
     mtbf: Annotated[float, Option(min=0.5, help='Mean seconds between two kills.')] = 20.0,
@@ -1284,8 +1286,8 @@ def submit(
         time.sleep(.2)
 
 # %% ../nbs/00_start/04_cli.ipynb #fc1657f0
-@app.command()
-def resume(
+@app.command('resume')
+def resume_jobs(
     job: Annotated[int, Argument(metavar='[JOB]', help='A single job. Default: all that failed.')] = 0,
     controller: _Url = '', db: _Db = 'controller.db',
     port: Annotated[int, Option(min=0, max=65535, help='As for elastic-nb controller.')] = 0,

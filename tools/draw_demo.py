@@ -20,7 +20,7 @@ from PIL import Image
 from elastic_nb.data.resumable_dataset import ResumableDataset
 from elastic_nb.data.demo_text import rhyme
 from elastic_nb.elastic.fault_injection import fail_at
-from elastic_nb.elastic.ledger import Event, Ledger, losses, outages
+from elastic_nb.elastic.ledger import Event, Ledger, committed_losses, outages
 from elastic_nb.elastic.loop import ElasticLoop
 from elastic_nb.elastic.gradient_sync import ExactSync
 from elastic_nb.models.gpt import GPTConfig, seeded_gpt
@@ -37,7 +37,7 @@ def two_runs(
     axes: Sequence[Axes] | None = None, # Three, with the same limits; a new figure if None
 ) -> Sequence[Axes]:
     "Three panels: the run left alone, the run that was hit, and both, one laid on the other."
-    hit, alone = losses(disturbed), losses(undisturbed)
+    hit, alone = committed_losses(disturbed), committed_losses(undisturbed)
     faults = [e.step for e in disturbed if e.kind == 'fault' and e.step < len(hit)]
     apart = max((abs(a - b) for a, b in zip(hit, alone)), default=0.)
     same = apart == 0 and len(hit) == len(alone)
@@ -118,7 +118,7 @@ def frame(disturbed: Sequence[Event], undisturbed: Sequence[Event], t: float, wi
     t0 = next((e.t for e in disturbed if e.kind == 'run_start'), disturbed[0].t)
     shown = until(disturbed, t0 + t)
     words, clock = caption(disturbed, t0 + t)
-    alone, so_far = losses(undisturbed), losses(shown)
+    alone, so_far = committed_losses(undisturbed), committed_losses(shown)
     with style():
         fig, (lanes, curve) = plt.subplots(2, 1, figsize=(7.6, 4.3), height_ratios=(1.1, 1))
         fig.subplots_adjust(left=.09, right=.98, top=.8, bottom=.11, hspace=1.15)
@@ -226,7 +226,7 @@ def check_moments(killed: list[Event], calm: list[Event]) -> None:
     assert close_up(calm)[0] == 0.
     assert len(story(killed, calm).axes) == 4
     half = until(killed, (gap[0] + gap[1]) / 2)   # in the middle of the recovery
-    assert len(losses(half)) == 16 and until(killed, killed[-1].t) == killed
+    assert len(committed_losses(half)) == 16 and until(killed, killed[-1].t) == killed
     struck = next(e.t for e in killed if e.kind == 'fault')   # perhaps before the last commits of that step
     times = min(gap[0], struck) - .01, (gap[0] + gap[1]) / 2, killed[-1].t
     assert len({caption(killed, t)[0] for t in times}) == 3

@@ -74,9 +74,9 @@ def imported(node: ast.AST, package: str, lib: str, names: set[str]) -> Iterator
 
 
 def lazy_table(tree: ast.Module) -> dict[str, str]:
-    "The table of a lazy package, the second argument of its call of `lazy`: module -> names; {} without one"
+    "The table of a lazy package, the second argument of its call of `lazy_imports`: module -> names; {} without one"
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, 'id', '') == 'lazy':
+        if isinstance(node, ast.Call) and getattr(node.func, 'id', '') == 'lazy_imports':
             return ast.literal_eval(node.args[1])
     return {}
 

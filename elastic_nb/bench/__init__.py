@@ -6,9 +6,9 @@
 __all__ = []
 
 # %% ../../nbs/10_bench/00_overview.ipynb #4bcdb50c
-from ..basics import lazy
+from ..basics import lazy_imports
 
 # %% ../../nbs/10_bench/00_overview.ipynb #2d09aacc
-__getattr__, __dir__ = lazy('elastic_nb.bench', {
+__getattr__, __dir__ = lazy_imports('elastic_nb.bench', {
     '.core': 'BenchResult row median_ratio'})
 __all__ = __dir__()

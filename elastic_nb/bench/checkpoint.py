@@ -7,10 +7,10 @@ __all__ = ['MODEL_SIZES', 'SAVERS', 'LOADERS', 'SMALL_MODEL', 'STEP_KINDS', 'TAS
            'CHECKPOINT_NOTES', 'model_and_optimizer', 'SaveMethod', 'fsync_path', 'MemcpySave', 'RawSave',
            'FourThreadRawSave', 'OurSave', 'TorchSave', 'TorchSaveLegacy', 'SafetensorsSave', 'DeepcopySave',
            'TorchSaveBuffer', 'DcpSave', 'DcpAsyncSave', 'DcpCachedSave', 'DcpProcessSave', 'touch_pages', 'load_ours',
-           'load_torch', 'load_torch_mmap', 'load_safetensors', 'load_safe_open', 'load_dcp', 'load_raw', 'load_raw4',
-           'drop_page_cache', 'resident_mb', 'reset_peak_memory', 'faulted_mb', 'measure_save', 'measure_load',
-           'measure_steps', 'run_in_child', 'check_disk_space', 'measure_round', 'save_load_rows', 'save_load_ratios',
-           'bench_checkpoint']
+           'load_torch', 'load_torch_mmap', 'load_safetensors', 'load_safe_open', 'load_dcp', 'load_raw',
+           'load_raw_four_threads', 'drop_page_cache', 'resident_mb', 'reset_peak_memory', 'faulted_mb', 'measure_save',
+           'measure_load', 'measure_steps_beside_saves', 'run_task_in_child', 'check_disk_space',
+           'measure_saves_and_loads', 'save_load_rows', 'save_load_ratios', 'bench_checkpoint']
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #5b3fa650
 import copy
@@ -35,12 +35,12 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from .core import BenchResult, run_module, row
+from .core import BenchResult, run_module_in_child, row
 from ..checkpoint.prefault import parallel_for
 from ..checkpoint.disk import PAGE_BYTES, fsync_folder
 from ..checkpoint.format import CHUNK_BYTES
 from ..checkpoint.manager import CheckpointManager
-from ..checkpoint.restore import create_checkpoint_state, model_target, load_checkpoint_to_model
+from ..checkpoint.restore import create_checkpoint_state, make_model_target, load_checkpoint_to_model
 from ..checkpoint.snapshot import COPY_THREADS
 from ..config import CheckpointConfig
 from ..exact.state import TrainState, pack_state, unpack_state
@@ -226,7 +226,7 @@ def touch_pages(model: nn.Module, opt: torch.optim.Optimizer) -> float:
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #6d840890
 def load_ours(model: nn.Module, opt: torch.optim.Optimizer, path: Path) -> None:
     manager = CheckpointManager(CheckpointConfig(nvme_path=str(path.parent)))
-    load_checkpoint_to_model(manager.load_checkpoint(target=model_target(model)), model, opt)
+    load_checkpoint_to_model(manager.load_checkpoint(target=make_model_target(model)), model, opt)
     manager.close()
 
 def load_torch(model: nn.Module, opt: torch.optim.Optimizer, path: Path, mmap: bool = False) -> None:
@@ -268,11 +268,12 @@ def load_raw(model: nn.Module, opt: torch.optim.Optimizer, path: Path, threads: 
     try: parallel_for(one, range(0, os.fstat(fd).st_size, CHUNK_BYTES), threads)
     finally: os.close(fd)
 
-def load_raw4(*args: Any) -> None: load_raw(*args, threads=4)
+def load_raw_four_threads(*args: Any) -> None: load_raw(*args, threads=4)
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #4a183021
 LOADERS: dict[str, tuple[str, Callable[..., None]]] = {   # contestant -> (whose file it reads, function)
-    'raw, 2 threads': ('raw, 2 threads', load_raw), 'raw, 4 threads': ('raw, 4 threads', load_raw4),
+    'raw, 2 threads': ('raw, 2 threads', load_raw),
+    'raw, 4 threads': ('raw, 4 threads', load_raw_four_threads),
     'ours': ('ours', load_ours), 'torch.load': ('torch.save', load_torch),
     'torch.load, mmap': ('torch.save', load_torch_mmap),
     'torch.load, legacy': ('torch.save, legacy', load_torch),
@@ -345,7 +346,7 @@ def measure_load(who: str, config: GPTConfig, path: Path) -> dict[str, Any]:
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #bf41f3d4
 STEP_KINDS = ('without a save', 'without a save, again', 'a save in flight', 'a raw write in flight')
 
-def measure_steps(config: GPTConfig, folder: Path, trials: int) -> dict[str, list[float]]:
+def measure_steps_beside_saves(config: GPTConfig, folder: Path, trials: int) -> dict[str, list[float]]:
     "Seconds per step for each of `STEP_KINDS`, and `overlap`."
     model, opt = model_and_optimizer(config)
     saver, saves, raw = OurSave(model, opt, folder), [], FourThreadRawSave(model, opt, folder)
@@ -378,13 +379,15 @@ def measure_steps(config: GPTConfig, folder: Path, trials: int) -> dict[str, lis
 TASKS: dict[str, Callable[..., dict[str, Any]]] = {
     'save': lambda who, config, folder: measure_save(who, GPTConfig(**config), Path(folder)),
     'load': lambda who, config, path: measure_load(who, GPTConfig(**config), Path(path)),
-    'steps': lambda trials, config, folder: measure_steps(GPTConfig(**config), Path(folder), trials)}
+    'steps': lambda trials, config, folder: measure_steps_beside_saves(GPTConfig(**config), Path(folder),
+                                                                       trials)}
 
-def run_in_child(task: str, who: Any, config: GPTConfig, path: Path, limit: float = 900.) -> dict[str, Any]:
+def run_task_in_child(task: str, who: Any, config: GPTConfig, path: Path,
+                      limit: float = 900.) -> dict[str, Any]:
     "Run one of `TASKS` in a fresh process. Raises RuntimeError with its output if it fails or times out."
     order = json.dumps([who, asdict(config), str(path)])
     with tempfile.TemporaryDirectory() as here:
-        try: said = run_module(here, 'elastic_nb.bench.checkpoint', task, order, limit=limit)
+        try: said = run_module_in_child(here, 'elastic_nb.bench.checkpoint', task, order, limit=limit)
         except (RuntimeError, TimeoutError) as e:
             raise RuntimeError(f"{who}: {str(e).strip()[-300:]}") from None
     return json.loads(said.splitlines()[-1])
@@ -406,15 +409,15 @@ def check_disk_space(folder: Path, configs: Iterable[GPTConfig]) -> Path:
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #81d5eafd
 Measurements = dict[tuple[str, str], list[dict[str, Any]]] # (task, contestant) -> measurements
 
-def measure_round(found: Measurements, config: GPTConfig, out: Path, who: Iterable[str],
-                  tick: Callable[[], Any]) -> None:
+def measure_saves_and_loads(found: Measurements, config: GPTConfig, out: Path, who: Iterable[str],
+                            tick: Callable[[], Any]) -> None:
     "Let each of `who` save and load once; results go into `found`. Raises RuntimeError if ours fails."
     for saver in who:
         with tempfile.TemporaryDirectory(dir=out) as folder:
             tasks = [('save', saver)] + [('load', k) for k, (s, _) in LOADERS.items() if s == saver]
             path = Path(folder)
             for task, name in tasks:
-                try: m = run_in_child(task, name, config, path)
+                try: m = run_task_in_child(task, name, config, path)
                 except RuntimeError as e:
                     if 'ours' in (saver, name): raise
                     m = dict(failed=str(e)[:300])
@@ -490,9 +493,9 @@ def bench_checkpoint(
         for nth, (size, config) in enumerate(sizes.items()):
             found: Measurements = {}
             for t in range(trials):
-                measure_round(found, config, Path(folder), who[::1 - 2 * (t % 2)], bar.update)
+                measure_saves_and_loads(found, config, Path(folder), who[::1 - 2 * (t % 2)], bar.update)
             rows += save_load_rows(found, size)
-            timed = run_in_child('steps', steps, config, Path(folder))
+            timed = run_task_in_child('steps', steps, config, Path(folder))
             overlap = statistics.median(timed.pop('overlap'))
             rows += [row(k, f'step, {size}', v, 's') for k, v in timed.items()]
             bar.update()
@@ -503,5 +506,5 @@ def bench_checkpoint(
             ratios |= {k + suffix: v for k, v in save_load_ratios(rows, size).items()}
     return BenchResult('checkpoint', rows, ratios, notes)
 
-if __name__ == '__main__' and sys.argv[1:2] and sys.argv[1] in TASKS:   # see `run_in_child`
+if __name__ == '__main__' and sys.argv[1:2] and sys.argv[1] in TASKS:   # see `run_task_in_child`
     print(json.dumps(TASKS[sys.argv[1]](*json.loads(sys.argv[2]))))

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['RESIZE_PLAN', 'MIXTURE_RESIZE_PLAN', 'OWN_RATIOS', 'FIRST_TOKEN_MIXTURES', 'anonymous_mb', 'mid_epoch_state',
            'measure_loader', 'run_in_children', 'read_batches', 'read_batches_in_group', 'read_global_batches',
-           'resize_errors', 'mixture_resize_errors', 'index_ours', 'index_hf', 'index_rows', 'bench_data']
+           'resize_errors', 'mixture_resize_errors', 'build_our_index', 'build_hf_index', 'index_build_rows',
+           'bench_data']
 
 # %% ../../nbs/10_bench/06_data.ipynb #42d44264
 import importlib
@@ -30,7 +31,7 @@ from .core import BenchResult, BenchProcesses, median_ratio, row
 from .loaders import (CONTESTANTS, ALL_CONTESTANTS, FORMS, MIXERS, LoaderContestant,
                                       OurLoader,
                                       OurRemoteLoader,
-                                      TokenData, bench_store, installed_contestants, write_numbered_tokens,
+                                      TokenData, run_bench_s3, installed_contestants, write_numbered_tokens,
                                       rank_env, mixture_errors)
 from ..data.index import IndexBuilder
 from ..data.tokenizer import load_encoder, train_bpe
@@ -161,11 +162,11 @@ def _work(do: str, number: int, folder: str, data: dict[str, Any], **about: Any)
     Path(f'{folder}/{number}.json').write_text(json.dumps(result))
 
 # %% ../../nbs/10_bench/06_data.ipynb #05ec4b01
-def index_ours(files: Sequence[str], tokenizer: str, folder: str) -> int:
+def build_our_index(files: Sequence[str], tokenizer: str, folder: str) -> int:
     "Builds our index; returns its number of tokens."
     return IndexBuilder(tokenizer).build(list(files), f'{folder}/index').tokens
 
-def index_hf(files: Sequence[str], tokenizer: str, folder: str, length: int = 256) -> int:
+def build_hf_index(files: Sequence[str], tokenizer: str, folder: str, length: int = 256) -> int:
     "Builds an index with `datasets.map` and `group_texts` on all cores; returns its number of tokens."
     import datasets
     from transformers import PreTrainedTokenizerFast
@@ -184,13 +185,13 @@ def index_hf(files: Sequence[str], tokenizer: str, folder: str, length: int = 25
     ids.save_to_disk(f'{folder}/hf')
     return sum(map(len, ids['ids']))
 
-def index_rows(files: Sequence[str], trials: int, vocabulary: str | None = None
-               ) -> tuple[list[dict[str, Any]], str]:
+def index_build_rows(files: Sequence[str], trials: int, vocabulary: str | None = None
+                     ) -> tuple[list[dict[str, Any]], str]:
     "The result lines of both builders, measured alternately, and the vocabulary and engine used."
     rates: dict[str, list[float]] = {}
     size = sum(os.path.getsize(f) for f in files)
     for _ in range(trials):
-        for who, build in {'ours': index_ours, 'hf map': index_hf}.items():
+        for who, build in {'ours': build_our_index, 'hf map': build_hf_index}.items():
             with tempfile.TemporaryDirectory() as folder:
                 tokenizer = vocabulary or _vocabulary(files, folder)
                 start = time.perf_counter()
@@ -289,7 +290,7 @@ def _store_or_not(names: list[str], folder: str, notes: list[str], stack: ExitSt
     "Start a store if any of `names` needs it; if its program is missing, these names are noted and removed."
     wanted = [n for n in names if issubclass(ALL_CONTESTANTS[n], OurRemoteLoader)]
     if not wanted: return
-    try: stack.enter_context(bench_store(folder))
+    try: stack.enter_context(run_bench_s3(folder))
     except FileNotFoundError as e:
         for n in wanted: names.remove(n)
         notes.append(f"without a store: {', '.join(wanted)} ({e})")
@@ -329,7 +330,7 @@ def bench_data(
         mixed = _losses([n for n in names if n in FIRST_TOKEN_MIXTURES], marked, notes, bar,
                         'mixed_across_worlds')
     rows = _rows_of(found, lost, mixed)
-    made, used = index_rows([str(f) for f in stdlib_files(text)], trials, tokenizer)
+    made, used = index_build_rows([str(f) for f in stdlib_files(text)], trials, tokenizer)
     notes.append(f'index: a vocabulary of {used}; worlds: {", ".join(str(w) for w, _ in RESIZE_PLAN)}')
     rows += made
     return BenchResult('data', rows, _ratios(rows, lost['ours']), notes)

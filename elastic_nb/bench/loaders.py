@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['CONTESTANTS', 'STORE_ENV', 'FORMS', 'MIXERS', 'ALL_CONTESTANTS', 'TokenData', 'LoaderContestant', 'OurLoader',
            'MaterialisedOrderLoader', 'NanoGPTLoader', 'TorchStatefulLoader', 'hf_table', 'HFMapLoader',
-           'HFStreamingLoader', 'GrainLoader', 'rank_env', 'environment', 'iter_samples', 'LitDataLoader',
+           'HFStreamingLoader', 'GrainLoader', 'rank_env', 'temporary_environ', 'iter_samples', 'LitDataLoader',
            'MosaicStreamingLoader', 'installed_contestants', 'write_numbered_tokens', 'make_index', 'OurPackedLoader',
-           'OurPackedLazyLoader', 'OurFilledLoader', 'bench_store', 'OurRemoteLoader', 'OurColdRemoteLoader',
+           'OurPackedLazyLoader', 'OurPlainWithLabelsLoader', 'run_bench_s3', 'OurRemoteLoader', 'OurColdRemoteLoader',
            'source_ranges', 'OurMixtureLoader', 'OurPackedMixtureLoader', 'OurPackedLazyMixtureLoader',
            'HFInterleaveLoader', 'GrainMixtureLoader', 'LitDataMixtureLoader', 'MosaicMixtureLoader', 'mixture_errors']
 
@@ -189,7 +189,7 @@ def rank_env(rank: int, world: int) -> dict[str, str]:
     return dict.fromkeys(ranks, str(rank)) | dict.fromkeys(sizes, str(world))
 
 @contextmanager
-def environment(new: dict[str, str]) -> Iterator[None]:
+def temporary_environ(new: dict[str, str]) -> Iterator[None]:
     "Adds these variables to the environment of this process within the block."
     before = {k: os.environ.get(k) for k in new}
     os.environ.update(new)
@@ -234,7 +234,7 @@ class LitDataLoader(LoaderContestant):
 
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         import litdata
-        with environment(rank_env(rank, world)):
+        with temporary_environ(rank_env(rank, world)):
             self.loader = litdata.StreamingDataLoader(self.open(), batch_size=self.data.batch // world)
             if state: self.loader.load_state_dict(copy.deepcopy(state))
             stream = iter(self.loader)
@@ -352,7 +352,7 @@ class _FilledIndex:
         labels[:, 0] = -100
         return dict(input_ids=x, labels=labels, position_ids=self.positions.repeat(len(x), 1))
 
-class OurFilledLoader(OurPackedLoader):
+class OurPlainWithLabelsLoader(OurPackedLoader):
     "elastic-nb: the plain index, with separate tensors for labels and positions."
     def prepare(self) -> None: make_index(self.data)
     def open(self) -> Any: return _FilledIndex(self.data)
@@ -361,12 +361,12 @@ class OurFilledLoader(OurPackedLoader):
 STORE_ENV = 'ELASTIC_NB_BENCH_STORE' # Environment variable: the address of an S3 server with a bucket `bench`
 
 @contextmanager
-def bench_store(folder: str) -> Iterator[str]:
+def run_bench_s3(folder: str) -> Iterator[str]:
     "Run a server on this machine that child processes can find. Raises FileNotFoundError without rclone."
     Path(folder, 's3', 'bench').mkdir(parents=True)
     keys = dict(AWS_ACCESS_KEY_ID='KEYKEY', AWS_SECRET_ACCESS_KEY='SECRET', AWS_DEFAULT_REGION='us-east-1')
-    with rclone_s3(Path(folder, 's3')) as server, environment(keys
-                                                              | {STORE_ENV: server.url}): yield server.url
+    with (rclone_s3(Path(folder, 's3')) as server,
+          temporary_environ(keys | {STORE_ENV: server.url})): yield server.url
 
 class OurRemoteLoader(OurLoader):
     "elastic-nb: the index in an object store, all blocks on disk."
@@ -500,7 +500,8 @@ class MosaicMixtureLoader(MosaicStreamingLoader):
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #bf08d034
 FORMS: dict[str, type[LoaderContestant]] = {
-    'ours, filled': OurFilledLoader, 'ours, packed': OurPackedLoader, 'ours, pieces': OurPackedLazyLoader,
+    'ours, filled': OurPlainWithLabelsLoader, 'ours, packed': OurPackedLoader,
+    'ours, pieces': OurPackedLazyLoader,
     'ours, pieces, mixed': OurPackedLazyMixtureLoader, 'ours, store, warm': OurRemoteLoader,
     'ours, store, cold': OurColdRemoteLoader}
 MIXERS: dict[str, type[LoaderContestant]] = {

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['PickVictim', 'TRAINING_ENV', 'TUNED_RDZV_CONF', 'RAY_ENV', 'RATIOS', 'RARE_SCENARIOS', 'MAX_RARE_TRIALS',
-           'c10d_store_address', 'LauncherContestant', 'commits_so_far', 'wait_for_commands', 'train_on', 'lose_host',
-           'torchrun_command', 'torchrun_events', 'why_no_ray_train', 'ray_command', 'ray_words', 'forgo_dashboard',
-           'add_ray_node', 'ray_node', 'drive_ray', 'our_agent', 'our_command', 'our_ledgers', 'our_events',
-           'join_pause', 'join_host', 'find_etcd_leaders', 'etcd_store', 'lose_store', 'contestants',
-           'in_fresh_network', 'bench_nodes', 'node_loss_result', 'main']
+           'c10d_store_and_victim', 'LauncherContestant', 'commits_so_far', 'wait_while_commands_run',
+           'train_to_kill_step', 'measure_host_loss', 'torchrun_command', 'torchrun_commits', 'why_no_ray_train',
+           'ray_node_command', 'ray_start_arguments', 'mark_dashboard_agent_absent', 'add_ray_node', 'run_ray_node',
+           'run_ray_train', 'run_our_agent', 'our_agent_command', 'our_ledger_events', 'our_commits',
+           'join_pause_seconds', 'measure_host_join', 'find_etcd_leaders', 'start_etcd_store', 'measure_store_loss',
+           'launcher_contestants', 'run_in_fresh_network', 'bench_nodes', 'node_loss_result', 'main']
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #3809d276
 import json
@@ -33,7 +34,8 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from .core import BenchJob, BenchResult, RunLog, hold_lease, median_ratio, row, watch_lease
+from .core import (BenchJob, BenchResult, RunLog, hold_lease, median_ratio, row,
+                                   exit_when_lease_ends)
 from .recovery import RecoveryCost, ledger_as_log, recovery_cost, torchrun_worker
 from ..demo import ENTRY, demo_config
 from ..elastic.agent import LOST_HOST_MESSAGE
@@ -47,7 +49,7 @@ from ..train.run import run_elastic
 # %% ../../nbs/10_bench/15_nodes.ipynb #3b769396
 PickVictim = Callable[[], int] # Called when a host is to be lost; returns its number
 
-def c10d_store_address(job: BenchJob, net: LoopbackNetwork) -> tuple[str, PickVictim]:
+def c10d_store_and_victim(job: BenchJob, net: LoopbackNetwork) -> tuple[str, PickVictim]:
     "An address on host 0, where a launcher will run the c10d store; the lost host is another one."
     return f'{net[0].address}:{free_port()}', lambda: job.kill_worker
 
@@ -58,7 +60,7 @@ class LauncherContestant:
                            Sequence[Any]] # Job, host, address of the store -> the command
     read_commits: Callable[[BenchJob], list[dict[str, Any]]] # The commits so far, in `RunLog` format
     # Job, network -> where the nodes meet, and a function that picks the host to lose
-    start_store: Callable[[BenchJob, LoopbackNetwork], tuple[str, PickVictim]] = c10d_store_address
+    start_store: Callable[[BenchJob, LoopbackNetwork], tuple[str, PickVictim]] = c10d_store_and_victim
 
 def commits_so_far(contestant: LauncherContestant, job: BenchJob) -> list[dict[str, Any]]:
     "The commits so far, in order."
@@ -68,7 +70,7 @@ def commits_so_far(contestant: LauncherContestant, job: BenchJob) -> list[dict[s
 # torchrun's restarts fail at random without the second variable
 TRAINING_ENV = dict(OMP_NUM_THREADS='1', TORCH_DISABLE_SHARE_RDZV_TCP_STORE='1')
 
-def wait_for_commands(done: Callable[[], Any], limit: float, commands: Sequence[HostCommand]) -> Any:
+def wait_while_commands_run(done: Callable[[], Any], limit: float, commands: Sequence[HostCommand]) -> Any:
     """Wait for `done()`; returns its value. Raises RuntimeError with one command's last output if all
     `commands` have ended, TimeoutError after `limit` seconds."""
     end = time.monotonic() + limit
@@ -80,21 +82,21 @@ def wait_for_commands(done: Callable[[], Any], limit: float, commands: Sequence[
     return value
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #371ce599
-def train_on(net: LoopbackNetwork, job: BenchJob, contestant: LauncherContestant, store: str,
-             limit: float) -> list[HostCommand]:
+def train_to_kill_step(net: LoopbackNetwork, job: BenchJob, contestant: LauncherContestant, store: str,
+                       limit: float) -> list[HostCommand]:
     "Start `contestant` on all hosts of `net`, and wait until step `job.kill_step` is committed."
     started = [host.start(*contestant.make_command(job, host, store), env=TRAINING_ENV) for host in net]
-    wait_for_commands(lambda: any(e['step'] >= job.kill_step for e in commits_so_far(contestant, job)), limit,
-                      started)
+    wait_while_commands_run(lambda: any(e['step'] >= job.kill_step for e in commits_so_far(contestant, job)),
+                            limit, started)
     return started
 
-def lose_host(contestant: LauncherContestant, job: BenchJob, net: LoopbackNetwork,
-              limit: float = 180.) -> RecoveryCost:
+def measure_host_loss(contestant: LauncherContestant, job: BenchJob, net: LoopbackNetwork,
+                      limit: float = 180.) -> RecoveryCost:
     "Train on all hosts of `net`, lose one of them in step `job.kill_step`, and wait for a commit."
     log = RunLog(job.folder)
     with hold_lease(job.folder):
         store, victim = contestant.start_store(job, net)
-        started = train_on(net, job, contestant, store, limit)
+        started = train_to_kill_step(net, job, contestant, store, limit)
         if log.read('kill'): raise RuntimeError('a worker has killed itself: that is no loss of a host')
         lost = net[victim()]
         log.write('kill', job.kill_step)
@@ -102,7 +104,7 @@ def lose_host(contestant: LauncherContestant, job: BenchJob, net: LoopbackNetwor
         def back() -> RecoveryCost | None:
             try: return recovery_cost([*contestant.read_commits(job), *log.read('kill')])
             except ValueError: return None   # no commit yet
-        recovery = wait_for_commands(back, limit, [c for c in started if c.host is not lost])
+        recovery = wait_while_commands_run(back, limit, [c for c in started if c.host is not lost])
         for host in net: host.kill()
     return recovery
 
@@ -117,7 +119,7 @@ def torchrun_command(job: BenchJob, host: Host, store: str, conf: str = '') -> l
             '--rdzv-id=bench', f'--local-addr={host.address}', *([f'--rdzv-conf={conf}'] if conf else []),
             '-m', 'elastic_nb.bench.recovery', 'torchrun', job]
 
-def torchrun_events(job: BenchJob) -> list[dict[str, Any]]: return RunLog(job.folder).read('commit')
+def torchrun_commits(job: BenchJob) -> list[dict[str, Any]]: return RunLog(job.folder).read('commit')
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #a240a28e
 RAY_ENV = dict(RAY_USAGE_STATS_ENABLED='0') # No usage statistics are sent
@@ -127,11 +129,11 @@ def why_no_ray_train() -> str:
     missing = [name for name in ('ray', 'pandas', 'pyarrow') if not find_spec(name)]
     return f"ray_train takes no part: pip install 'ray[train]' ({missing[0]} is missing)" if missing else ''
 
-def ray_command(job: BenchJob, host: Host, store: str) -> list[Any]:
+def ray_node_command(job: BenchJob, host: Host, store: str) -> list[Any]:
     "A Ray node on one host; the head and the driver are on host 0, at `store`."
     return [sys.executable, '-m', 'elastic_nb.bench.nodes', job, host.address, store, 'ray', host.name]
 
-def ray_words(job: BenchJob, address: str, store: str, name: str) -> list[str]:
+def ray_start_arguments(job: BenchJob, address: str, store: str, name: str) -> list[str]:
     "The arguments of the `ray start` command for one host."
     port = int(store.rpartition(':')[2])
     while (helper := free_port()) == port: pass
@@ -141,7 +143,7 @@ def ray_words(job: BenchJob, address: str, store: str, name: str) -> list[str]:
             '--object-store-memory=80000000', f'--runtime-env-agent-port={helper}',
             '--min-worker-port=0', '--max-worker-port=0']   # any: the default range may include the store
 
-def forgo_dashboard(folder: str, name: str, has_ended: Callable[[], bool]) -> None:
+def mark_dashboard_agent_absent(folder: str, name: str, has_ended: Callable[[], bool]) -> None:
     """Record that the dashboard agent of Ray node `name` has no port; an agent would record its own port.
     Waits for the session in `folder` until the node `has_ended`."""
     ray: Any = import_module('ray._raylet')
@@ -154,7 +156,7 @@ def add_ray_node(cluster: Any, **options: Any) -> Any:
     "Add a node without a dashboard agent to a `ray.cluster_utils.Cluster`, whose folder is RAY_TMPDIR."
     name, has_ended = secrets.token_hex(28), threading.Event()
     os.environ['RAY_OVERRIDE_NODE_ID_FOR_TESTING'] = name
-    agent = threading.Thread(target=forgo_dashboard,
+    agent = threading.Thread(target=mark_dashboard_agent_absent,
                              args=(os.environ['RAY_TMPDIR'] + '/ray', name, has_ended.is_set))
     agent.start()
     try: return cluster.add_node(runtime_env_agent_port=free_port(), **options)
@@ -162,25 +164,26 @@ def add_ray_node(cluster: Any, **options: Any) -> Any:
         has_ended.set()
         agent.join()
 
-def ray_node(job: BenchJob, address: str, store: str, name: str) -> None:
+def run_ray_node(job: BenchJob, address: str, store: str, name: str) -> None:
     "Run one Ray node; node 0 also drives Ray Train."
-    watch_lease(job.folder)
+    exit_when_lease_ends(job.folder)
     log, name_in_ray = RunLog(job.folder), secrets.token_hex(28)
     while name != 'node-0' and not log.read('head'): time.sleep(.2)   # Ray would not wait long enough
-    program = [sys.executable, '-m', 'ray.scripts.scripts', 'start', *ray_words(job, address, store, name)]
+    program = [sys.executable, '-m', 'ray.scripts.scripts', 'start',
+               *ray_start_arguments(job, address, store, name)]
     env = os.environ | RAY_ENV | dict(RAY_OVERRIDE_NODE_ID_FOR_TESTING=name_in_ray)
     node = subprocess.Popen(program, env=env)
-    forgo_dashboard(f'{job.folder}/ray-{name}', name_in_ray, lambda: node.poll() is not None)
+    mark_dashboard_agent_absent(f'{job.folder}/ray-{name}', name_in_ray, lambda: node.poll() is not None)
     if code := node.wait(): sys.exit(code)
     if name == 'node-0':
         log.write('head')
         os.environ.update(RAY_ENV, RAY_ADDRESS=store)
-        drive_ray(replace(job, kill_worker=-1))
+        run_ray_train(replace(job, kill_worker=-1))
     while name != 'node-0': time.sleep(1)
 
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #27b0d343
-def drive_ray(job: BenchJob) -> None:
+def run_ray_train(job: BenchJob) -> None:
     "Train with Ray Train at RAY_ADDRESS once all nodes have joined."
     import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig
@@ -194,11 +197,11 @@ def drive_ray(job: BenchJob) -> None:
 
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #4c6de984
-def our_agent(job: BenchJob, address: str, store: str, out: str, extra: str = '{}',
-              backend: str = 'c10d') -> None:
+def run_our_agent(job: BenchJob, address: str, store: str, out: str, extra: str = '{}',
+                  backend: str = 'c10d') -> None:
     """Run one node of our run; the final sha256 is written to `out`/sha256. `extra`: more settings, as JSON;
     `backend`: kind of the rendezvous store at `store`."""
-    watch_lease(job.folder)
+    exit_when_lease_ends(job.folder)
     names = 'width', 'layers', 'heads', 'length', 'steps', 'micro_batches', 'seed'
     same = {name: getattr(job, name) for name in names}
     alone = dict(checkpoint_interval=0, memory_snapshot_interval=0) | json.loads(extra)
@@ -208,13 +211,13 @@ def our_agent(job: BenchJob, address: str, store: str, out: str, extra: str = '{
                       rdzv_backend=backend)
     (Path(out) / 'sha256').write_text(str(run.sha256))
 
-def our_command(job: BenchJob, host: Host, store: str, backend: str = 'c10d') -> list[Any]:
+def our_agent_command(job: BenchJob, host: Host, store: str, backend: str = 'c10d') -> list[Any]:
     "Our agent on one host."
     out = f'{job.folder}/{host.name}'
     return [sys.executable, '-m', 'elastic_nb.bench.nodes', job, host.address, store, out, '{}',
             backend]
 
-def our_ledgers(job: BenchJob) -> list[Event]:
+def our_ledger_events(job: BenchJob) -> list[Event]:
     "The rows that all agents have recorded so far, sorted by time."
     events: list[Event] = []
     for path in sorted(Path(job.folder).glob('*/run.db')):
@@ -222,12 +225,12 @@ def our_ledgers(job: BenchJob) -> list[Event]:
             with Ledger(path, 'run-1', create=False) as ledger: events += ledger.events()
     return sorted(events, key=lambda e: e.t)
 
-def our_events(job: BenchJob) -> list[dict[str, Any]]:
+def our_commits(job: BenchJob) -> list[dict[str, Any]]:
     "The commits that all agents have recorded so far."
-    return [e for e in ledger_as_log(our_ledgers(job)) if e['kind'] == 'commit']
+    return [e for e in ledger_as_log(our_ledger_events(job)) if e['kind'] == 'commit']
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #e8b064e6
-def join_pause(events: Iterable[Event]) -> float | None:
+def join_pause_seconds(events: Iterable[Event]) -> float | None:
     """Seconds between the last commit before the world grew and the first one after, minus the median step
     time of the new world. None until the new world has made five commits."""
     events = sorted(events, key=lambda e: e.t)
@@ -241,16 +244,19 @@ def join_pause(events: Iterable[Event]) -> float | None:
     before = max(t for g in times if g < grown for t in times[g].values())
     return after[0] - before - median(b - a for a, b in pairwise(after))
 
-def join_host(job: BenchJob, net: LoopbackNetwork, limit: float = 180.) -> float:
+def measure_host_join(job: BenchJob, net: LoopbackNetwork, limit: float = 180.) -> float:
     "Train on all but the last host of `net`, let that one join in step `job.kill_step`; returns the pause."
     store = f'{net[0].address}:{free_port()}'
     with hold_lease(job.folder):
-        started = [host.start(*our_command(job, host, store), env=TRAINING_ENV) for host in net.hosts[:-1]]
-        wait_for_commands(lambda: any(e['step'] >= job.kill_step for e in our_events(job)), limit, started)
-        started.append(net[-1].start(*our_command(job, net[-1], store), env=TRAINING_ENV))
-        wait_for_commands(lambda: join_pause(our_ledgers(job)) is not None, limit, started)
+        started = [host.start(*our_agent_command(job, host, store), env=TRAINING_ENV)
+                   for host in net.hosts[:-1]]
+        wait_while_commands_run(lambda: any(e['step'] >= job.kill_step for e in our_commits(job)), limit,
+                                started)
+        started.append(net[-1].start(*our_agent_command(job, net[-1], store), env=TRAINING_ENV))
+        wait_while_commands_run(lambda: join_pause_seconds(our_ledger_events(job)) is not None, limit,
+                                started)
         for host in net: host.kill()
-    return join_pause(our_ledgers(job))
+    return join_pause_seconds(our_ledger_events(job))
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #03211c0d
 _LEADS = """import json, sys, urllib.request as http
@@ -264,25 +270,26 @@ def find_etcd_leaders(net: LoopbackNetwork, endpoints: Sequence[str]) -> list[in
     for c in asked: c.wait()
     return [k for k, c in enumerate(asked) if c.output().endswith('True\n')]
 
-def etcd_store(job: BenchJob, net: LoopbackNetwork) -> tuple[str, PickVictim]:
+def start_etcd_store(job: BenchJob, net: LoopbackNetwork) -> tuple[str, PickVictim]:
     "An etcd cluster with a member on each host of `net`; the leader's host will be lost."
     folder, addresses = Path(job.folder) / 'etcd', [host.address for host in net]
     folder.mkdir()
     ports = [(free_port(), free_port()) for _ in addresses]
     where = [f'{address}:{client}' for address, (client, _) in zip(addresses, ports)]
     members = [h.start(*member_command(k, folder, ports, addresses)) for k, h in enumerate(net)]
-    def leader() -> int: return wait_for_commands(lambda: find_etcd_leaders(net, where), 60., members)[0]
+    def leader() -> int: return wait_while_commands_run(lambda: find_etcd_leaders(net, where), 60.,
+                                                        members)[0]
     leader()
     return ','.join(where), leader
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #e727770d
-def lose_store(job: BenchJob, net: LoopbackNetwork, limit: float = 60.) -> float:
+def measure_store_loss(job: BenchJob, net: LoopbackNetwork, limit: float = 60.) -> float:
     """Train with our agent and `c10d`, and lose host 0; returns the seconds until all other agents exit.
     Raises RuntimeError if an agent does not print the warning before the start and again at the end."""
-    ours = contestants()['ours']
+    ours = launcher_contestants()['ours']
     with hold_lease(job.folder):
-        store, _ = c10d_store_address(job, net)
-        survivors = train_on(net, job, ours, store, limit)[1:]
+        store, _ = c10d_store_and_victim(job, net)
+        survivors = train_to_kill_step(net, job, ours, store, limit)[1:]
         sentence = LOST_HOST_MESSAGE.format(store)
         if not all(sentence in c.output() for c in survivors): raise RuntimeError('no word of warning before')
         lost = time.monotonic()
@@ -295,22 +302,24 @@ def lose_store(job: BenchJob, net: LoopbackNetwork, limit: float = 60.) -> float
     return seconds
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #f2b1f8d1
-def contestants() -> dict[str, LauncherContestant]:
+def launcher_contestants() -> dict[str, LauncherContestant]:
     "torchrun with default and tuned settings, Ray Train if installed, and ours with two kinds of store."
-    tuned, etcd = partial(torchrun_command, conf=TUNED_RDZV_CONF), partial(our_command, backend='etcd-v3')
-    on_ray = {} if why_no_ray_train() else dict(ray_train=LauncherContestant(ray_command, torchrun_events))
-    return dict(torchrun=LauncherContestant(torchrun_command, torchrun_events),
-                torchrun_tuned=LauncherContestant(tuned, torchrun_events),
-                ours=LauncherContestant(our_command, our_events),
-                ours_etcd=LauncherContestant(etcd, our_events, etcd_store), **on_ray)
+    tuned = partial(torchrun_command, conf=TUNED_RDZV_CONF)
+    etcd = partial(our_agent_command, backend='etcd-v3')
+    on_ray = {} if why_no_ray_train() else dict(ray_train=LauncherContestant(ray_node_command,
+                                                                             torchrun_commits))
+    return dict(torchrun=LauncherContestant(torchrun_command, torchrun_commits),
+                torchrun_tuned=LauncherContestant(tuned, torchrun_commits),
+                ours=LauncherContestant(our_agent_command, our_commits),
+                ours_etcd=LauncherContestant(etcd, our_commits, start_etcd_store), **on_ray)
 
 RATIOS = dict(torchrun_default_over_node_loss=('torchrun', 'ours'),
               torchrun_tuned_over_node_loss=('torchrun_tuned', 'ours'),
               ray_train_over_node_loss=('ray_train', 'ours'))
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #43f4d2f6
-def in_fresh_network(job: BenchJob, hosts: Callable[[int], LoopbackNetwork],
-                     what: Callable[[BenchJob, LoopbackNetwork], Any]) -> Any:
+def run_in_fresh_network(job: BenchJob, hosts: Callable[[int], LoopbackNetwork],
+                         what: Callable[[BenchJob, LoopbackNetwork], Any]) -> Any:
     "Call `what` with a new folder and a new network."
     with tempfile.TemporaryDirectory() as folder, hosts(job.workers) as net:
         return what(replace(job, folder=folder), net)
@@ -327,9 +336,9 @@ def bench_nodes(
 ) -> BenchResult:
     "Lose one of three hosts under each contestant, taking turns; let a host join our run; lose the store."
     notes = [why for why in [why_no_ray_train()] if why and runs is None]
-    runs = contestants() if runs is None else runs
-    tasks = {who: partial(lose_host, one) for who, one in runs.items()}
-    if more: tasks |= dict(join=join_host, store=lose_store)
+    runs = launcher_contestants() if runs is None else runs
+    tasks = {who: partial(measure_host_loss, one) for who, one in runs.items()}
+    if more: tasks |= dict(join=measure_host_join, store=measure_store_loss)
     found: dict[str, list[Any]] = {who: [] for who in tasks}
     names = list(tasks)
     turns = [(t, who) for t in range(trials) for k in [t % len(names)] for who in names[k:] + names[:k]
@@ -337,7 +346,7 @@ def bench_nodes(
     for t, who in (bar := tqdm(turns, desc='bench nodes', disable=None)):
         bar.set_postfix_str(who)
         this = replace(job, kill_worker=1 + t % (job.workers - 1))
-        try: found[who].append(in_fresh_network(this, hosts, tasks[who]))
+        try: found[who].append(run_in_fresh_network(this, hosts, tasks[who]))
         except (RuntimeError, OSError, ValueError) as e:
             notes.append(f'{who} in trial {t}: {str(e)[:60]} ... {str(e)[-240:]}')
     about = f"hosts: {why_no_namespaces() or 'with cables'}"
@@ -362,8 +371,8 @@ def node_loss_result(found: Mapping[str, list[Any]], notes: list[str]) -> BenchR
 def main(argv: list[str]) -> None:
     """`python -m elastic_nb.bench.nodes JOB ADDRESS STORE OUT [SETTINGS [BACKEND]]`: run one of our nodes;
     `... JOB ADDRESS STORE ray NAME`: run a Ray node."""
-    if argv[3] == 'ray': return ray_node(BenchJob(**json.loads(argv[0])), argv[1], argv[2], argv[4])
-    our_agent(BenchJob(**json.loads(argv[0])), *argv[1:])
+    if argv[3] == 'ray': return run_ray_node(BenchJob(**json.loads(argv[0])), argv[1], argv[2], argv[4])
+    run_our_agent(BenchJob(**json.loads(argv[0])), *argv[1:])
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #0d98796d
 if __name__ == '__main__' and __spec__: main(sys.argv[1:])   # python -m sets __spec__, a notebook does not

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STEPS_BEFORE_SAVE', 'RESUMES', 'PausableClock', 'make_gpt_trainer', 'write_checkpoints', 'resume_ours',
-           'resume_torch', 'resume_mmap', 'time_resume']
+           'resume_torch', 'resume_torch_mmap', 'time_resume']
 
 # %% ../../nbs/10_bench/09_resume.ipynb #37034d34
 import json
@@ -80,11 +80,11 @@ def resume_torch(config: GPTConfig, folder: Path, clock: PausableClock, mmap: bo
     load(model, opt, folder / 'torch', mmap)
     return model, opt
 
-def resume_mmap(*args: Any) -> tuple[Any, Any]: return resume_torch(*args, mmap=True)
+def resume_torch_mmap(*args: Any) -> tuple[Any, Any]: return resume_torch(*args, mmap=True)
 
 RESUMES: dict[str, tuple[str, Callable[..., tuple[Any, Any]]]] = {   # contestant -> (which file, function)
     'ours': ('ours', resume_ours), 'torch.load': ('torch', resume_torch),
-    'torch.load, mmap': ('torch', resume_mmap)}
+    'torch.load, mmap': ('torch', resume_torch_mmap)}
 
 # %% ../../nbs/10_bench/09_resume.ipynb #fd216a62
 def time_resume(who: str, config: GPTConfig, folder: Path, start: float) -> dict[str, float]:

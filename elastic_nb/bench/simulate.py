@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['WORKERS', 'SIZES', 'ONE', 'ALL', 'JOB', 'Kill', 'EVERYBODY', 'HELD_OUT', 'TOLD', 'CALIBRATION', 'PRICES', 'SETTINGS',
-           'KillScenario', 'train_here', 'start_scenario', 'KilledRun', 'run_scenario', 'simulate_scenario',
-           'predict_and_measure', 'skill_score', 'daly_error', 'events_per_s', 'simpy_end_time', 'simpy_disagreement',
-           'bench_simulate', 'prediction_result']
+           'KillScenario', 'train_and_print_events', 'start_scenario_process', 'KilledRun', 'run_scenario',
+           'simulate_scenario', 'predict_and_measure', 'skill_score', 'simulated_goodput_error',
+           'simulated_events_per_s', 'simpy_end_time', 'simpy_disagreement', 'bench_simulate', 'prediction_result']
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #5eb00ef9
 import dataclasses
@@ -39,7 +39,7 @@ from ..elastic.worker_pool import RunFailed
 from ..simulate.event_simulation import Simulation, SimulatedLedger
 from ..simulate.failures import DAY, FailureModel, FailureEvent, draw_failures
 from ..simulate.recovery_policies import (RecordedFailure, JobSpec, run_metrics, spec_from_run,
-                                                   predict_metrics, simulate, place_failures)
+                                                   predict_metrics, simulate, schedule_recorded_failures)
 from ..testing.hosts import package_env
 from ..train.run import run_elastic
 
@@ -105,16 +105,17 @@ HELD_OUT = (
 # %% ../../nbs/10_bench/22_simulate.ipynb #0eea5bfa
 TOLD = 't', 'kind', 'worker', 'gen', 'step', 'pid' # The fields of each line
 
-def train_here(about: str, out: str) -> None:
+def train_and_print_events(about: str, out: str) -> None:
     "The process that can be killed: trains a scenario, given in JSON, and prints a line per event."
     def say(e: dict[str, Any]) -> None:
         if e['kind'] not in ('spawn', 'death', 'commit'): return
         print(json.dumps({k: e.get(k) for k in TOLD}), flush=True)
     run_elastic(ENTRY, KillScenario(**json.loads(about)).config, out=out, tell=say)
 
-def start_scenario(s: KillScenario, out: Path) -> subprocess.Popen:
+def start_scenario_process(s: KillScenario, out: Path) -> subprocess.Popen:
     "Start a scenario's process, or start it again. Its stderr is appended to a file."
-    program = 'import sys; from elastic_nb.bench.simulate import train_here; train_here(*sys.argv[1:])'
+    program = ('import sys; from elastic_nb.bench.simulate import train_and_print_events; '
+               'train_and_print_events(*sys.argv[1:])')
     with open(out / 'run.log', 'ab') as log:
         return subprocess.Popen([sys.executable, '-c', program, json.dumps(dataclasses.asdict(s)), str(out)],
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
@@ -131,7 +132,7 @@ class KilledRun:
         self.pids: dict[int, int] = {} # Process ids by slot
         self.seen: set[tuple[int, int]] = set() # (generation, step) of each step counted
         self.last, self.ended = 0., False # Time of the last step; whether the job was killed
-        self.child = start_scenario(self.scenario, self.out)
+        self.child = start_scenario_process(self.scenario, self.out)
 
     def run(self, limit_s: float) -> None:
         "Run the scenario to its end. Raises RunFailed or TimeoutError."
@@ -199,7 +200,7 @@ CALIBRATION = KillScenario('costs', every=6, steps=56, fixed=(
 def simulate_scenario(costs: JobSpec, s: KillScenario) -> dict[str, float]:
     "The simulator's prediction for a scenario, with the costs of another run."
     plan = dataclasses.replace(costs, every=s.every, steps=s.steps)
-    return predict_metrics(plan, place_failures(plan, s.hits))
+    return predict_metrics(plan, schedule_recorded_failures(plan, s.hits))
 
 def predict_and_measure(costs: JobSpec, s: KillScenario, folder: Path, limit_s: float = 300.) -> dict[str,
                                                                                                       Any]:
@@ -218,7 +219,7 @@ PRICES = ((60., 3600., 120.), (300., 86_400., 600.), (600., 3600., 60.), (30., 3
           (5., 3600., 30.)) # Seconds of a save, the MTBF, and a restart
 SETTINGS = [(*prices, factor) for prices in PRICES for factor in (1., 2.)] # Interval divided by the best one
 
-def daly_error(many: int = 250_000, seed: int = 0) -> float:
+def simulated_goodput_error(many: int = 250_000, seed: int = 0) -> float:
     "The largest error of the simulated goodput relative to the formula, for about `many` failures."
     worst = 0.
     for cost, mtbf, restart, factor in SETTINGS:
@@ -229,7 +230,7 @@ def daly_error(many: int = 250_000, seed: int = 0) -> float:
         worst = max(worst, abs(simulate(plan, FailureModel(rate=DAY / mtbf), seed).goodput / exact - 1))
     return worst
 
-def events_per_s(many: int = 300_000) -> float:
+def simulated_events_per_s(many: int = 300_000) -> float:
     "Events taken from the heap and written as one row each, per second on one core."
     sim = Simulation()
     dice = sim.rng('rows')
@@ -280,7 +281,7 @@ def bench_simulate(scenarios: tuple[KillScenario, ...] = HELD_OUT, many: int = 2
                    rows: str | Path = '') -> BenchResult:
     """Predict runs that were not seen, then run them; the file `rows` keeps one line per finished run
     until all are finished. Raises RunFailed, TimeoutError, BadConfig or OSError."""
-    beside = dict(daly_error=daly_error(many), events_per_s_with_ledger=events_per_s(),
+    beside = dict(daly_error=simulated_goodput_error(many), events_per_s_with_ledger=simulated_events_per_s(),
                   simpy_disagreement=simpy_disagreement())
     found = []
     with tempfile.TemporaryDirectory() as folder:

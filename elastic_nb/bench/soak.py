@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['ENTRY', 'RECORDED_KINDS', 'ALLOWED_GROWTH', 'MB_PER_RECOVERY', 'PROCESS_WARMUP_S', 'LEDGER_BYTES_PER_STEP',
            'LEDGER_BYTES_PER_DEATH', 'MAX_WAL_BYTES', 'RESULT_NOTES', 'WideClassifier', 'SlowDataset', 'trainer',
-           'paced', 'soak_config', 'run_supervised', 'run_undisturbed_here', 'start_child', 'ProcessUsage',
-           'process_usage', 'parent_of', 'ProcessTrace', 'leak_findings', 'RandomKiller', 'SoakRun', 'SoakResult',
+           'paced', 'soak_config', 'run_supervisor_process', 'run_undisturbed_process', 'start_child', 'ProcessUsage',
+           'process_usage', 'parent_pid', 'ProcessTrace', 'leak_findings', 'RandomKiller', 'SoakRun', 'SoakResult',
            'percentile', 'commit_gaps', 'load_newest_state', 'ledger_size_rows', 'long_lived_traces', 'usage_rows',
            'run_soak_undisturbed', 'soak_result', 'bench_soak']
 
@@ -36,7 +36,7 @@ from ..basics import patch
 from .core import BenchResult, row
 from ..checkpoint.manager import CheckpointManager
 from ..config import Config
-from ..elastic.ledger import Event, Ledger, losses, recoveries
+from ..elastic.ledger import Event, Ledger, committed_losses, recoveries
 from ..elastic.worker_pool import RunFailed
 from ..exact.state import TrainState, digest
 from ..testing.hosts import package_env
@@ -84,7 +84,7 @@ def soak_config(folder: str | Path, **settings: Any) -> Config:
 # %% ../../nbs/10_bench/13_soak.ipynb #6fdbb31e
 RECORDED_KINDS = 'spawn', 'entered', 'death', 'fence', 'commit', 'go_back'
 
-def run_supervised(folder: str, settings: dict[str, Any]) -> None:
+def run_supervisor_process(folder: str, settings: dict[str, Any]) -> None:
     "In the supervisor's process: run until SIGTERM, and print events as lines of JSON."
     def tell(event: dict[str, Any]) -> None:
         if event['kind'] not in RECORDED_KINDS: return
@@ -92,7 +92,7 @@ def run_supervised(folder: str, settings: dict[str, Any]) -> None:
     try: run_elastic(ENTRY + 'paced', soak_config(folder, **settings), out=folder, tell=tell)
     except RunFailed as e: print(json.dumps(dict(kind='end', why=str(e))), flush=True)
 
-def run_undisturbed_here(folder: str, steps: int, settings: dict[str, Any]) -> None:
+def run_undisturbed_process(folder: str, steps: int, settings: dict[str, Any]) -> None:
     "The undisturbed run: `steps` steps in one process at full speed; prints the hash of its state."
     torch.set_num_threads(1)
     config = soak_config(folder, **settings | dict(steps=steps, checkpoint_interval=0,
@@ -102,7 +102,7 @@ def run_undisturbed_here(folder: str, steps: int, settings: dict[str, Any]) -> N
     print(json.dumps(dict(kind='alone', digest=digest(engine.state()))), flush=True)
 
 def start_child(task: str, *args: Any) -> subprocess.Popen[str]:
-    "Start `run_supervised` or `run_undisturbed_here` in a separate process."
+    "Start `run_supervisor_process` or `run_undisturbed_process` in a separate process."
     program = f'from elastic_nb.bench.soak import {task}; import json, sys; {task}(*json.loads(sys.argv[1]))'
     pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     return subprocess.Popen([sys.executable, '-c', program, json.dumps(args)], **pipes,
@@ -125,7 +125,7 @@ def process_usage(pid: int) -> ProcessUsage | None:
     found = {k: int(v) for k, v in re.findall(r'^(RssAnon|Threads):\s*(\d+)', text, re.M)}
     return ProcessUsage(found['RssAnon'] / 1024, fds, found['Threads']) if 'RssAnon' in found else None
 
-def parent_of(pid: int) -> int | None:
+def parent_pid(pid: int) -> int | None:
     "The parent of the process `pid`, None if it is gone."
     with suppress(OSError, AttributeError):
         return int(re.search(r'^PPid:\s*(\d+)', Path(f'/proc/{pid}/status').read_text(), re.M)[1])
@@ -198,7 +198,7 @@ class SoakRun:
         self.exit_reason = '' # The reported reason why the run ended, if any
         self.zygote: int | None = None # Process id of the zygote
         self.max_log_bytes = 0 # The largest size of the ledger's log file, in bytes
-        self.child_process = start_child('run_supervised', str(folder), settings)
+        self.child_process = start_child('run_supervisor_process', str(folder), settings)
         self.started_at = time.monotonic()
         self.reader_thread = threading.Thread(target=self.read, daemon=True)
         self.reader_thread.start()
@@ -227,12 +227,12 @@ def alive(self: SoakRun) -> list[str]:
 @patch
 def sample_usage(self: SoakRun) -> None:
     "Sample the ledger, and, if all workers are present, all processes of the run."
-    if self.pids and not self.zygote: self.zygote = parent_of([*self.pids.values()][0])
+    if self.pids and not self.zygote: self.zygote = parent_pid([*self.pids.values()][0])
     log = self.folder / 'run.db-wal'
     with suppress(OSError): self.max_log_bytes = max(self.max_log_bytes, log.stat().st_size)
     # a missing worker's connections are also missing
     if len(self.alive()) < self.killer.worker_count: return
-    now, server = time.monotonic(), parent_of(self.zygote)
+    now, server = time.monotonic(), parent_pid(self.zygote)
     every = {'supervisor': self.child_process.pid, 'zygote': self.zygote} | dict(self.pids)
     if server != self.child_process.pid: every['fork server'] = server
     for who, pid in every.items():
@@ -246,7 +246,7 @@ def strike(self: SoakRun, sparing: bool) -> None:
     "Signal the workers that the killer chooses."
     for name, sig in self.killer.strike(self.alive(), sparing):
         pid = self.pids.get(name)
-        if pid is None or parent_of(pid) != self.zygote: continue
+        if pid is None or parent_pid(pid) != self.zygote: continue
         with suppress(ProcessLookupError): os.kill(pid, sig)
         self.kills.append((name, sig))
 
@@ -367,7 +367,7 @@ def usage_rows(soak: SoakRun) -> tuple[list[dict[str, Any]], list[str]]:
 # %% ../../nbs/10_bench/13_soak.ipynb #e532b041
 def run_soak_undisturbed(folder: Path, steps: int, settings: dict[str, Any]) -> str:
     "The hash of the state after `steps` undisturbed steps. Raises RunFailed."
-    child = start_child('run_undisturbed_here', str(folder), steps, settings)
+    child = start_child('run_undisturbed_process', str(folder), steps, settings)
     said, error = child.communicate(timeout=600)
     if child.returncode: raise RunFailed(f"the undisturbed run failed: {error[-500:]}")
     return json.loads(said.splitlines()[-1])['digest']
@@ -379,7 +379,7 @@ def soak_result(soak: SoakRun, settings: dict[str, Any]) -> SoakResult:
     steps, every = state.meta['step'], found['kills'] + found['stops']
     same = run_soak_undisturbed(soak.folder / 'alone', steps, settings) == digest(state)
     wrong = [] if same else [f"the state after {steps} steps differs from that of the undisturbed run"]
-    try: losses(events)
+    try: committed_losses(events)
     except ValueError as e: wrong.append(str(e))
     hits = [sig for _, sig in soak.kills]
     rows = [row('signals', name, [hits.count(sig)], 'signals')

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['RUN_KINDS', 'BLOCK_STEPS', 'TRAINER_NOTES', 'THROUGHPUT_RATIOS', 'real', 'tiny', 'MeasurementDone', 'PhaseWatcher',
-           'run_watched', 'elastic_rows', 'BlockTimes', 'LedgerToggleTrainer', 'block_pairs', 'alone_job',
-           'measure_ledger_blocks', 'measure_trainer_steps', 'run_side_by_side', 'ledger_cost_rows', 'measure_resumes',
-           'check_room', 'bench_trainer']
+           'run_with_phase_watcher', 'resize_throughput_rows', 'LedgerBlockTimes', 'LedgerToggleTrainer', 'block_pairs',
+           'train_alone', 'measure_ledger_cost', 'measure_trainer_steps', 'run_side_by_side', 'ledger_cost_rows',
+           'measure_resumes', 'check_disk_and_memory', 'bench_trainer']
 
 # %% ../../nbs/10_bench/10_trainer.ipynb #94bbcdca
 import json
@@ -26,9 +26,10 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from .core import BenchResult, run_module, median_ratio, row
+from .core import BenchResult, run_module_in_child, median_ratio, row
 from .checkpoint import MODEL_SIZES, drop_page_cache, check_disk_space
-from .paired_steps import WARMUP_STEPS, WORKLOADS, TrainingWork, pair_rows, measure_pairs
+from .paired_steps import (WARMUP_STEPS, WORKLOADS, TrainingWorkload, pair_rows,
+                                           measure_step_pairs)
 from .resume import RESUMES
 from ..elastic.fault_injection import Fault
 from ..elastic.ledger import Ledger
@@ -83,7 +84,8 @@ class PhaseWatcher:
         return after[0] - before[-1]
 
 # %% ../../nbs/10_bench/10_trainer.ipynb #b59c5b9a
-def run_watched(name: str, world: int, n: int, lose: bool = False, strategy: str = 'ddp') -> PhaseWatcher:
+def run_with_phase_watcher(name: str, world: int, n: int, lose: bool = False,
+                           strategy: str = 'ddp') -> PhaseWatcher:
     "Start an elastic run; `lose`: worker 1 is killed after `n` steps and replaced after `n` more."
     with tempfile.TemporaryDirectory() as folder:
         watch = PhaseWatcher(Path(folder, 'closed'), n, 3 if lose else 1)
@@ -97,11 +99,12 @@ def run_watched(name: str, world: int, n: int, lose: bool = False, strategy: str
 
 # %% ../../nbs/10_bench/10_trainer.ipynb #4917055e
 RUN_KINDS: dict[str, Callable[[str, int], PhaseWatcher]] = {
-    'disturbed': lambda name, n: run_watched(name, 2, n, lose=True),
-    'alone': lambda name, n: run_watched(name, 1, n), 'two': lambda name, n: run_watched(name, 2, n)}
+    'disturbed': lambda name, n: run_with_phase_watcher(name, 2, n, lose=True),
+    'alone': lambda name, n: run_with_phase_watcher(name, 1, n),
+    'two': lambda name, n: run_with_phase_watcher(name, 2, n)}
 
-def elastic_rows(turns: Sequence[Mapping[str, PhaseWatcher]],
-                 work: TrainingWork) -> tuple[list[dict[str, Any]], dict[str, float]]:
+def resize_throughput_rows(turns: Sequence[Mapping[str, PhaseWatcher]],
+                           work: TrainingWorkload) -> tuple[list[dict[str, Any]], dict[str, float]]:
     "The result lines and ratios; each of `turns` contains one run of every kind."
     def rates(kind: str, phase: int = 0) -> list[float]:
         return [work.tokens / median(t[kind].seconds(phase)) for t in turns]
@@ -118,7 +121,7 @@ def elastic_rows(turns: Sequence[Mapping[str, PhaseWatcher]],
 # %% ../../nbs/10_bench/10_trainer.ipynb #90cedd48
 BLOCK_STEPS = 10 # Consecutive steps with or without a ledger
 
-class BlockTimes:
+class LedgerBlockTimes:
     "The seconds of blocks of steps, in the repeating order with a ledger, without, without, with."
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
         self.clock = clock
@@ -142,7 +145,7 @@ class LedgerToggleTrainer(ElasticTrainer):
     def prepare(self, device: str | None = None) -> 'LedgerToggleTrainer':
         if not self.ready:
             super().prepare(device)
-            self.blocks = BlockTimes()
+            self.blocks = LedgerBlockTimes()
         return self
 
     @property
@@ -164,25 +167,25 @@ def block_pairs(blocks: Sequence[tuple[bool, float]]) -> list[tuple[float, float
     return [(pair[True] / BLOCK_STEPS, pair[False] / BLOCK_STEPS) for pair in found]
 
 # %% ../../nbs/10_bench/10_trainer.ipynb #5fa4c222
-def alone_job(kind: str, name: str, strategy: str, steps: int, folder: str) -> None:
+def train_alone(kind: str, name: str, strategy: str, steps: int, folder: str) -> None:
     "Train in a separate process, without a supervisor, as `LedgerToggleTrainer` or as `ElasticTrainer`."
     cls = dict(blocks=LedgerToggleTrainer, plain=ElasticTrainer)[kind]
     trainer = WORKLOADS[name].trainer(cls, strategy=strategy, steps=steps)
     trainer.train(progress=False, out=folder)
     if kind == 'blocks': Path(folder, 'blocks.json').write_text(json.dumps(trainer.blocks.seconds))
 
-def measure_ledger_blocks(name: str, strategy: str, pairs: int) -> list[tuple[float, float]]:
+def measure_ledger_cost(name: str, strategy: str, pairs: int) -> list[tuple[float, float]]:
     "Seconds per step with and without a ledger, from adjacent blocks."
     with tempfile.TemporaryDirectory() as folder:
         order = ['blocks', name, strategy, BLOCK_STEPS * (2 * pairs + 4), folder]
-        run_module(folder, 'elastic_nb.bench.trainer', 'alone', json.dumps(order))
+        run_module_in_child(folder, 'elastic_nb.bench.trainer', 'alone', json.dumps(order))
         return block_pairs([(on, s) for on, s in json.loads(Path(folder, 'blocks.json').read_text())])
 
 def measure_trainer_steps(name: str, strategy: str, n: int) -> list[float]:
     "Seconds of each step of `ElasticTrainer` in a separate process, from its ledger."
     with tempfile.TemporaryDirectory() as folder:
         order = ['plain', name, strategy, n + 1, folder]
-        run_module(folder, 'elastic_nb.bench.trainer', 'alone', json.dumps(order))
+        run_module_in_child(folder, 'elastic_nb.bench.trainer', 'alone', json.dumps(order))
         with Ledger(Path(folder, 'run.db'), 'run-1') as ledger: commits = ledger.events('commit')
     times = [e.t for e in commits]
     return [b - a for a, b in zip(times, times[1:])][WARMUP_STEPS - 1:]
@@ -205,13 +208,13 @@ def ledger_cost_rows(name: str, trials: int, steps: int, tick: Callable[[], Any]
                      ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     "The costs of the ledger and of `elastic-nb train` per step: result lines and ratios."
     work, about = WORKLOADS[name], f'world 1, {WORKLOADS[name]}'
-    pairs = measure_ledger_blocks(name, 'exact', 12 * trials)
+    pairs = measure_ledger_cost(name, 'exact', 12 * trials)
     rows, cost = pair_rows(pairs, ('trainer with its ledger', 'without'), about, work.tokens)
     tick()
     turns: list[tuple[float, float]] = []
     for t in range(2 * trials):
         turns.append(tuple(map(median, run_side_by_side(
-            lambda: run_watched(name, 1, steps, strategy='exact').seconds(0),
+            lambda: run_with_phase_watcher(name, 1, steps, strategy='exact').seconds(0),
             lambda: measure_trainer_steps(name, 'exact', steps), t))))
         if t % 2: tick()
     for who, seconds in zip(('elastic-nb train', 'ElasticTrainer'), zip(*turns)):
@@ -232,7 +235,7 @@ def measure_resumes(config: GPTConfig, trials: int, out: Path, tick: Callable[[]
         def ask(task: str, **order: Any) -> str:
             order |= dict(config=asdict(config), folder=folder, start=time.monotonic())
             with tempfile.TemporaryDirectory() as here:
-                return run_module(here, 'elastic_nb.bench.resume', task, json.dumps(order))
+                return run_module_in_child(here, 'elastic_nb.bench.resume', task, json.dumps(order))
         ask('write')
         for t in range(trials):
             for who in [*RESUMES][::1 - 2 * (t % 2)]:
@@ -244,7 +247,7 @@ def measure_resumes(config: GPTConfig, trials: int, out: Path, tick: Callable[[]
     return found
 
 # %% ../../nbs/10_bench/10_trainer.ipynb #9f800fe2
-def check_room(out: str | Path, config: GPTConfig) -> Path:
+def check_disk_and_memory(out: str | Path, config: GPTConfig) -> Path:
     "Return `out` if disk and memory suffice. Otherwise raises ValueError."
     folder = check_disk_space(Path(out), [config]).absolute()
     with torch.device('meta'): need = 44 * count_parameters(GPT(config))   # weights, moments, their copies
@@ -289,12 +292,12 @@ def bench_trainer(
 ) -> BenchResult:
     "Compare the trainer with plain PyTorch. Raises ValueError without room, RuntimeError if a process fails."
     (size, config), = resume.items()
-    base, work = check_room(out, config), WORKLOADS[name]
+    base, work = check_disk_and_memory(out, config), WORKLOADS[name]
     rows, ratios = [], {}
     turns_of_all = trials * (len(RUN_KINDS) + len(RESUMES) + 1)
     with tqdm(total=4 + turns_of_all, desc='bench trainer', disable=None) as bar:
         for ratio, world, strategy, plain in THROUGHPUT_RATIOS:
-            found, about = measure_pairs(name, world, strategy, 12 * trials), f'world {world}, {work}'
+            found, about = measure_step_pairs(name, world, strategy, 12 * trials), f'world {world}, {work}'
             lines, ratios[ratio] = pair_rows(found, (f'trainer, {strategy}', plain), about, work.tokens)
             rows += lines
             bar.update()
@@ -305,7 +308,7 @@ def bench_trainer(
             for kind in [*RUN_KINDS][::1 - 2 * (t % 2)]:
                 turns[-1][kind] = RUN_KINDS[kind](name, steps)
                 bar.update()
-        lines, more = elastic_rows(turns, work)
+        lines, more = resize_throughput_rows(turns, work)
         loads = measure_resumes(config, trials, base, bar.update)
     rows += lines + [row(who, f'{what}, {size}', [f[key] for f in fs], 's') for who, fs in loads.items()
                      for key, what in (('ready', 'resume, cold'), ('whole', 'resume, cold, whole process'))]
@@ -314,4 +317,4 @@ def bench_trainer(
     return BenchResult('trainer', rows, ratios, TRAINER_NOTES)
 
 # %% ../../nbs/10_bench/10_trainer.ipynb #3a96b0dc
-if __name__ == '__main__' and sys.argv[1:2] == ['alone']: alone_job(*json.loads(sys.argv[2]))
+if __name__ == '__main__' and sys.argv[1:2] == ['alone']: train_alone(*json.loads(sys.argv[2]))

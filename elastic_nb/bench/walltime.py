@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['MODEL_CONFIG', 'METHODS', 'TCP_SEGMENT_BYTES', 'PACKET_OVERHEAD_BYTES', 'LINK_NAMES', 'METHOD_LABELS',
-           'fragment_sizes', 'bytes_per_hop', 'hop_seconds', 'predicted_seconds', 'RoundTimes', 'run_rank',
-           'measured_laps', 'group_into_laps', 'median_talk_seconds', 'sixteen_step_seconds', 'bench_walltime']
+           'fragment_sizes', 'bytes_per_hop', 'hop_seconds', 'predicted_communication_s', 'SyncCycleTimes', 'run_rank',
+           'measure_sync_cycles', 'group_into_sync_cycles', 'median_communication_s', 'sixteen_step_seconds',
+           'bench_walltime']
 
 # %% ../../nbs/10_bench/20_walltime.ipynb #a1ca0b96
 import json
@@ -23,14 +24,15 @@ import torch.distributed as dist
 from tqdm.auto import tqdm
 
 from .core import BenchResult, row
-from ..chaos.tap_link_emulator import TapLink, why_no_link
+from ..chaos.tap_link_emulator import TapLink, why_no_tap_link
 from ..config import BadConfig
 from ..data.resumable_dataset import ResumableDataset
-from ..elastic.process_groups import gloo_group
+from ..elastic.process_groups import create_gloo_group
 from ..exact.determinism import single_thread
 from ..exact.state import digest
-from ..lowcomm.compressed_diloco import EXTRA_NUMBERS, recv_capacity, split_units, nominal_size
-from ..lowcomm.streaming_diloco import fragments_of
+from ..lowcomm.compressed_diloco import (EXTRA_NUMBERS, recv_buffer_bytes, split_units,
+                                                  nominal_message_bytes)
+from ..lowcomm.streaming_diloco import fragment_param_indices
 from ..lowcomm.link_profiles import LinkSpec, LinkProfile, link_profile
 from ..lowcomm.quantize import Codec
 from ..models.gpt import GPTConfig, seeded_gpt
@@ -56,7 +58,7 @@ def fragment_sizes(way: str) -> list[int]:
     "The number of elements that each round sends, for the rounds that together send every element once."
     params = [*(model := seeded_gpt(MODEL_CONFIG, 0)).parameters()]
     return [sum(params[i].numel() for i in part)
-            for part in fragments_of(model, METHODS[way].get('fragments', 1))]
+            for part in fragment_param_indices(model, METHODS[way].get('fragments', 1))]
 
 def bytes_per_hop(way: str) -> list[int]:
     "Bytes that each of two workers sends to the other in each hop, without headers or overlap."
@@ -66,9 +68,9 @@ def bytes_per_hop(way: str) -> list[int]:
 def _hops(codec: Codec | None, count: int) -> list[int]:
     if codec is None: return [4 * (count + EXTRA_NUMBERS) // 2] * 2
     # it keeps a residual: one hop, to all workers
-    if codec.decay: return [recv_capacity([4 * EXTRA_NUMBERS, nominal_size(codec, count)])]
-    size = nominal_size(codec, len(split_units(torch.empty(count), 2)[0]))
-    return [recv_capacity([4 * EXTRA_NUMBERS, size]), recv_capacity([size])]
+    if codec.decay: return [recv_buffer_bytes([4 * EXTRA_NUMBERS, nominal_message_bytes(codec, count)])]
+    size = nominal_message_bytes(codec, len(split_units(torch.empty(count), 2)[0]))
+    return [recv_buffer_bytes([4 * EXTRA_NUMBERS, size]), recv_buffer_bytes([size])]
 
 # %% ../../nbs/10_bench/20_walltime.ipynb #1d6c7db2
 # Bytes of data in a packet, and of the Ethernet, IP and TCP headers around them
@@ -81,13 +83,13 @@ def hop_seconds(size: int, p: LinkProfile) -> float:
     again = 1 - (1 - p.loss) ** (2 * packets)
     return line + p.rtt_ms / 1000 * (1.5 + again)
 
-def predicted_seconds(way: str, given: LinkSpec) -> float:
+def predicted_communication_s(way: str, given: LinkSpec) -> float:
     "Seconds of communication until two workers have sent each number once, without overlap."
     return sum(hop_seconds(size, link_profile(given)) for size in bytes_per_hop(way))
 
 # %% ../../nbs/10_bench/20_walltime.ipynb #ba6e7c10
 @dataclass(frozen=True)
-class RoundTimes:
+class SyncCycleTimes:
     "One lap of a worker: the rounds that send each number once."
     compute_s: float # Seconds of computation
     talk: float # Seconds of communication in the reductions
@@ -96,7 +98,7 @@ def run_rank(rank: int, mine: str, first: str, port: int, rounds: int, settings:
     "Train as one of two workers; print the laps and the digest of the state."
     store = dist.TCPStore(first, port, is_master=not rank, wait_for_workers=False,
                           timeout=timedelta(seconds=90))
-    group = gloo_group(store, rank, 2, 90., host=mine)
+    group = create_gloo_group(store, rank, 2, 90., host=mine)
     numbers = torch.randint(0, 128, (4096,), generator=torch.Generator().manual_seed(0))
     text = ResumableDataset(index_file=numbers.to(torch.uint8), seq_length=MODEL_CONFIG.context)
     engine = Engine(seeded_gpt(MODEL_CONFIG, 0), train_dataset=text, micro_batches=2, loss='sum',
@@ -122,7 +124,8 @@ if __name__ == '__main__' and __spec__:   # python -m sets __spec__, a notebook 
     run_rank(int(rank), mine, first, int(port), int(rounds), json.loads(settings))
 
 # %% ../../nbs/10_bench/20_walltime.ipynb #94d066a6
-def measured_laps(way: str, given: LinkSpec, rounds: int = 5, limit_s: float = 300.) -> list[RoundTimes]:
+def measure_sync_cycles(way: str, given: LinkSpec, rounds: int = 5,
+                        limit_s: float = 300.) -> list[SyncCycleTimes]:
     """The laps of the first of two workers, except its first lap, which allocates buffers.
 
     Raises RuntimeError if there are no such links, if a worker fails, or if the weights differ."""
@@ -136,21 +139,22 @@ def measured_laps(way: str, given: LinkSpec, rounds: int = 5, limit_s: float = 3
             raise RuntimeError(f"{way} over {link_profile(given).name}: {codes[0][-1000:]}")
         said = [json.loads(r.output().strip().splitlines()[-1]) for r in ranks]
     if said[0]['digest'] != said[1]['digest']: raise RuntimeError(f"{way}: two workers, two states")
-    return group_into_laps(said[0]['laps'], several)
+    return group_into_sync_cycles(said[0]['laps'], several)
 
-def group_into_laps(rounds: list[list[float]], several: int) -> list[RoundTimes]:
+def group_into_sync_cycles(rounds: list[list[float]], several: int) -> list[SyncCycleTimes]:
     "Group the seconds of rounds into laps of `several` rounds each; drops the first lap."
-    return [RoundTimes(*map(sum, zip(*rounds[k:k + several]))) for k in range(several, len(rounds), several)]
+    return [SyncCycleTimes(*map(sum, zip(*rounds[k:k + several])))
+            for k in range(several, len(rounds), several)]
 
-def median_talk_seconds(laps: list[RoundTimes]) -> float:
+def median_communication_s(laps: list[SyncCycleTimes]) -> float:
     "Median seconds of communication per lap."
     return statistics.median(lap.talk for lap in laps)
 
 # %% ../../nbs/10_bench/20_walltime.ipynb #93ef1354
-def sixteen_step_seconds(way: str, laps: list[RoundTimes]) -> tuple[float, float]:
+def sixteen_step_seconds(way: str, laps: list[SyncCycleTimes]) -> tuple[float, float]:
     "Seconds of computation and of communication in 16 steps of this method."
     times = 16 if METHODS[way]['strategy'] == 'exact' else 1
-    return times * statistics.median(lap.compute_s for lap in laps), times * median_talk_seconds(laps)
+    return times * statistics.median(lap.compute_s for lap in laps), times * median_communication_s(laps)
 
 # %% ../../nbs/10_bench/20_walltime.ipynb #23383ee4
 LINK_NAMES = 'cellular', 'satellite', 'leo', 'good'
@@ -163,16 +167,16 @@ def bench_walltime(
     links: Sequence[str] = LINK_NAMES, # Link profiles; the ratios are from the first one
 ) -> BenchResult:
     "Measure rounds over links that lose packets. Raises BadConfig if there are no such links, RuntimeError."
-    if reason := why_no_link(): raise BadConfig(f"bench walltime: {reason}")
+    if reason := why_no_tap_link(): raise BadConfig(f"bench walltime: {reason}")
     rows, took, missed = [], {}, {}
     for link, way in tqdm([(link, way) for link in links for way in METHODS], desc='walltime', disable=None):
-        laps = measured_laps(way, link, rounds)
+        laps = measure_sync_cycles(way, link, rounds)
         took[way, link] = sum(sixteen_step_seconds(way, laps))
         rows += [row(f'{way}, {link}', 'compute', [lap.compute_s for lap in laps], 's'),
                  row(f'{way}, {link}', 'talk', [lap.talk for lap in laps], 's')]
         if 'overlap' in METHODS[way]: continue   # the formula does not model overlap
-        rows.append(row(f'{way}, {link}', 'talk, predicted', [predicted_seconds(way, link)], 's'))
-        if link == links[0]: missed[way] = predicted_seconds(way, link) / median_talk_seconds(laps)
+        rows.append(row(f'{way}, {link}', 'talk, predicted', [predicted_communication_s(way, link)], 's'))
+        if link == links[0]: missed[way] = predicted_communication_s(way, link) / median_communication_s(laps)
     ratios = {f'{METHOD_LABELS[way]}_predicted_over_measured': x for way, x in missed.items()}
     ratios |= {f'{name}_over_sync_16_steps': took[way, links[0]] / took['synchronous', links[0]]
                for way, name in METHOD_LABELS.items() if name != 'sync'}

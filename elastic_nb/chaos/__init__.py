@@ -6,11 +6,11 @@
 __all__ = []
 
 # %% ../../nbs/11_chaos/00_overview.ipynb #4bcdb50c
-from ..basics import lazy
+from ..basics import lazy_imports
 
 # %% ../../nbs/11_chaos/00_overview.ipynb #335ded92
-__getattr__, __dir__ = lazy('elastic_nb.chaos', {
-    '.fault_plans': 'FaultPlan ExternalFault random_plan regular_plan phase_plan read_plan',
+__getattr__, __dir__ = lazy_imports('elastic_nb.chaos', {
+    '.fault_plans': 'FaultPlan ExternalFault random_plan regular_plan random_phase_plan read_plan',
     '.fault_injector': 'RunObserver FaultInjector',
     '.chaos_run': 'run_chaos list_failures matrix_cell',
     '.fault_matrix': 'measure_matrix draw_matrix',

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NEW_ROWS_SQL', 'ProcessId', 'SIGNALS_BY_FAULT', 'CGROUP_ROOT', 'MEMORY_CGROUPS', 'BLKIO', 'WRITE_IOPS_FILE',
            'SLOW_DISK_IOPS', 'parent_pid', 'is_alive', 'RunObserver', 'TargetNotFound', 'FaultInjector', 'send_signal',
-           'trigger_oom_kill', 'newest_checkpoint_file', 'why_no_disk', 'FaultyDisk', 'why_no_slow_disk',
+           'trigger_oom_kill', 'largest_newest_checkpoint_file', 'why_no_faulty_disk', 'FaultyDisk', 'why_no_slow_disk',
            'FaultyStoreProxy']
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #66497d87
@@ -23,13 +23,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..basics import process_start_time, patch
+from ..basics import process_start_ticks, patch
 from .fault_plans import ExternalFault
 from ..config import BadConfig
 from ..elastic.control_socket import CommandRefused, send_command
 from ..elastic.fault_injection import HOLD_LIMIT_S
 from ..elastic.ledger import Ledger
-from ..testing.object_store_servers import ProxyAnswer, HttpCall, FaultProxy
+from ..testing.object_store_servers import ProxyAnswer, ProxiedRequest, FaultProxy
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #415c62c0
 NEW_ROWS_SQL = 'SELECT id, run, t, kind, worker, step, data FROM events WHERE id>? ORDER BY id'
@@ -43,7 +43,7 @@ def parent_pid(pid: int) -> int:
 
 def is_alive(process: ProcessId) -> bool:
     "Whether this exact process is alive. A zombie does not count."
-    return process[1] is not None and process_start_time(process[0]) == process[1]
+    return process[1] is not None and process_start_ticks(process[0]) == process[1]
 
 class RunObserver:
     "A run seen from outside, through the ledger in its folder `out`, over all its starts."
@@ -64,8 +64,8 @@ class RunObserver:
 
     def mark_started(self, pid: int) -> None:
         "Records that the run was started or restarted, with this process as its supervisor."
-        self.supervisor_process, self.zygote_process, self.worker_processes, self.roster = (pid,
-                                                                   process_start_time(pid)), (0, None), {}, []
+        self.supervisor_process, self.zygote_process = (pid, process_start_ticks(pid)), (0, None)
+        self.worker_processes, self.roster = {}, []
         self.last_progress_at = time.monotonic()
         self.all_processes.add(self.supervisor_process)
 
@@ -92,12 +92,12 @@ def apply_row(self: RunObserver, kind: str, worker: str | None, step: int | None
               data: dict[str, Any]) -> None:
     "Applies one row of the ledger."
     if kind == 'spawn':
-        self.worker_processes[worker] = process = data['pid'], process_start_time(data['pid'])
+        self.worker_processes[worker] = process = data['pid'], process_start_ticks(data['pid'])
         up = parent_pid(data['pid'])
         over = parent_pid(up)   # the parent: the supervisor or its fork server
         if up and self.supervisor_process[0] in (over, parent_pid(over)):
-            self.zygote_process = up, process_start_time(up)
-            self.all_processes.add((over, process_start_time(over)))
+            self.zygote_process = up, process_start_ticks(up)
+            self.all_processes.add((over, process_start_ticks(over)))
         self.all_processes |= {process, self.zygote_process}
     elif kind == 'death': self.worker_processes.pop(worker, None)
     elif kind == 'generation': self.roster = data['roster']
@@ -189,7 +189,7 @@ def _all(self: FaultInjector, strike: ExternalFault) -> str:
     "Signals every process of the run, as Slurm, systemd and a terminal do. Raises TargetNotFound."
     above = {int(p.name): parent_pid(int(p.name)) for p in Path('/proc').glob('[0-9]*')}
     found = [p for p in self.observer.all_processes if is_alive(p)]
-    for pid, _ in found: found += [(child, process_start_time(child)) for child, parent in above.items()
+    for pid, _ in found: found += [(child, process_start_ticks(child)) for child, parent in above.items()
                                    if parent == pid and child not in [known for known, _ in found]]
     text = f"{SIGNALS_BY_FAULT[strike.kind].name} hits every process of the run"
     self.signal_target(strike, self.observer.supervisor_process, text)
@@ -278,7 +278,7 @@ def starve_worker(self: FaultInjector, strike: ExternalFault, process: ProcessId
     return text
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #ebf3502e
-def newest_checkpoint_file(place: Path) -> Path:
+def largest_newest_checkpoint_file(place: Path) -> Path:
     "The largest file of the newest checkpoint in `place`. Raises TargetNotFound if there is none."
     steps = sorted(p for p in place.glob('step-*') if p.is_dir())
     files = [p for p in steps[-1].rglob('*') if p.is_file()] if steps else []
@@ -288,7 +288,7 @@ def newest_checkpoint_file(place: Path) -> Path:
 @patch
 def _checkpoint(self: FaultInjector, strike: ExternalFault) -> str:
     place = self.observer.out / 'checkpoints'
-    path = newest_checkpoint_file(self.faulty_disk.host_path(place) if self.faulty_disk else place)
+    path = largest_newest_checkpoint_file(self.faulty_disk.host_path(place) if self.faulty_disk else place)
     text = f"one bit of {path.parent.name}/{path.name} is flipped"
     self.record_fault(strike, text)
     with open(path, 'r+b') as f:
@@ -302,7 +302,7 @@ def _checkpoint(self: FaultInjector, strike: ExternalFault) -> str:
 BLKIO = CGROUP_ROOT / 'blkio'
 WRITE_IOPS_FILE = 'blkio.throttle.write_iops_device' # It limits a group's writes per second to a device
 
-def why_no_disk() -> str:
+def why_no_faulty_disk() -> str:
     "Why this machine cannot create a `FaultyDisk`; '' if it can."
     if sys.platform != 'linux': return 'a disk of its own needs Linux'
     if os.geteuid(): return 'a disk of its own needs root'
@@ -314,7 +314,7 @@ def why_no_disk() -> str:
 class FaultyDisk:
     "A small disk at the folder `place`, for a run that is started with `command`. Raises BadConfig."
     def __init__(self, place: str | Path, mb: int = 64, own_device: bool = False):
-        if why := why_no_disk(): raise BadConfig(f"disk: {why}")
+        if why := why_no_faulty_disk(): raise BadConfig(f"disk: {why}")
         self.mount_point, self.cgroup_folder = Path(place).absolute(), None
         self.mount_point.mkdir(parents=True, exist_ok=True)
         script = 'mount -t tmpfs -o "size=$1m" none "$0" && echo up && exec cat'
@@ -372,7 +372,7 @@ def unthrottle(self: FaultyDisk) -> None: self.throttle(0)
 
 def why_no_slow_disk() -> str:
     "Why this machine cannot create a slow disk; '' if it can."
-    if why := why_no_disk(): return why
+    if why := why_no_faulty_disk(): return why
     if not BLKIO.is_dir(): return 'a slow disk needs the blkio controller of cgroups'
     try:
         with tempfile.TemporaryDirectory() as folder, FaultyDisk(Path(folder) / 'disk', 8,
@@ -427,7 +427,7 @@ class FaultyStoreProxy:
     def __enter__(self) -> 'FaultyStoreProxy': return self
     def __exit__(self, *error: object) -> None: self.proxy.__exit__(*error)
 
-    def answer(self, call: HttpCall, ask: Callable[[], ProxyAnswer | None]) -> ProxyAnswer | None:
+    def answer(self, call: ProxiedRequest, ask: Callable[[], ProxyAnswer | None]) -> ProxyAnswer | None:
         "The answer for the client."
         if self.mode == 'down': return None
         if self.mode == 'fail': return ProxyAnswer(503)

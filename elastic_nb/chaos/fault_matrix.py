@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['MATRIX_COLUMNS', 'FAULT_POINT_NAMES', 'FAULT_STEP', 'PRECEDING_FAULTS', 'CellRule', 'WITH_SPARE', 'ROWS', 'RunEvents',
            'WITNESSES', 'STALL_LIMIT_S', 'MAX_PAUSE_S', 'fault_lines_at_phase', 'CellPlan', 'worker_fault_rule',
-           'external_fault', 'disk_fault', 'damaged_checkpoint', 'store_fault', 'machine_fault', 'unhealed_source',
-           'foreign_joiner', 'has_etcd', 'flapping_worker', 'cell_plans', 'matrix_config', 'was_slot_excluded',
-           'exited_cleanly', 'sources_had_state', 'no_false_deaths', 'MatrixRunner', 'select_cells', 'load_cells',
-           'summarize_cells', 'measure_matrix', 'format_cell', 'cell_label', 'draw_matrix']
+           'external_fault_rule', 'disk_fault_rule', 'damaged_checkpoint_plan', 'store_fault_rule',
+           'machine_fault_rule', 'unhealed_source_plan', 'foreign_joiner_plan', 'has_etcd', 'flapping_worker_plan',
+           'cell_plans', 'matrix_config', 'was_slot_excluded', 'saved_before_sigterm_exit', 'sources_had_state',
+           'has_no_false_deaths', 'MatrixRunner', 'select_cells', 'load_cells', 'summarize_cells', 'measure_matrix',
+           'format_cell', 'cell_state_and_text', 'draw_matrix']
 
 # %% ../../nbs/11_chaos/06_fault_matrix.ipynb #65a0d1d0
 import json
@@ -22,14 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from ..basics import write_atomically
-from .fault_injector import why_no_disk, why_no_slow_disk
+from .fault_injector import why_no_faulty_disk, why_no_slow_disk
 from .multi_node import run_multi_node
 from .fault_plans import _near, plan_from_dict
 from .chaos_run import matrix_cell, run_chaos, events_by_start, run_undisturbed
 from ..config import BadConfig, Config
 from ..elastic.fault_injection import CHECKPOINT_PHASES, FAULT_SIGNALS
 from ..elastic.ledger import Event
-from ..elastic.node_controller import node_of
+from ..elastic.node_controller import node_of_worker
 from ..testing.etcd_cluster import etcd_program
 from ..train.recipe import tokenize_datasets
 from ..train.run import ElasticRun
@@ -86,7 +87,7 @@ def worker_fault_rule(kind: str, slot: int = 1) -> CellRule:
     return rule
 
 # %% ../../nbs/11_chaos/06_fault_matrix.ipynb #7d889a27
-def external_fault(kind: str, target: str, lasts: str = '') -> CellRule:
+def external_fault_rule(kind: str, target: str, lasts: str = '') -> CellRule:
     "A process is hit from outside; a worker is slot 1, the joining worker, or the spare."
     def rule(column: str) -> CellPlan:
         slot = dict(join=2, idle=3).get(column, 1)
@@ -97,7 +98,7 @@ def external_fault(kind: str, target: str, lasts: str = '') -> CellRule:
     return rule
 
 # %% ../../nbs/11_chaos/06_fault_matrix.ipynb #40c547e9
-def disk_fault(kind: str, why: Callable[[], str] = why_no_disk) -> CellRule:
+def disk_fault_rule(kind: str, why: Callable[[], str] = why_no_faulty_disk) -> CellRule:
     "The checkpoint disk fails. `why()`: why this machine cannot simulate that."
     def rule(column: str) -> CellPlan:
         if column not in CHECKPOINT_PHASES: return CellPlan(why_not='nothing is written or read')
@@ -106,13 +107,13 @@ def disk_fault(kind: str, why: Callable[[], str] = why_no_disk) -> CellRule:
         return CellPlan((PRECEDING_FAULTS['load'], f'{kind} disk@30 for 30s'))
     return rule
 
-def damaged_checkpoint(column: str) -> CellPlan:
+def damaged_checkpoint_plan(column: str) -> CellPlan:
     "The newest checkpoint has a flipped bit."
     if column == 'load': return CellPlan((PRECEDING_FAULTS['load'], 'damage checkpoint@30'))
     why = 'it is not there yet' if column == 'save' else 'no one reads it'
     return CellPlan(why_not=why)
 
-def store_fault(kind: str) -> CellRule:
+def store_fault_rule(kind: str) -> CellRule:
     "The object store fails while a checkpoint is uploaded."
     def rule(column: str) -> CellPlan:
         if column == 'load': return CellPlan(why_not='a run reads its own disk first')
@@ -125,7 +126,7 @@ def store_fault(kind: str) -> CellRule:
     return rule
 
 # %% ../../nbs/11_chaos/06_fault_matrix.ipynb #b30fbac5
-def machine_fault(what: str, etcd: int = 0, lasts: str = '') -> CellRule:
+def machine_fault_rule(what: str, etcd: int = 0, lasts: str = '') -> CellRule:
     "Host 1 or an etcd member is hit from outside."
     empty = dict(load='all machines would have to begin again', idle='there is no spare machine',
                  join='a newcomer is on a machine where no one is held')
@@ -139,13 +140,13 @@ def machine_fault(what: str, etcd: int = 0, lasts: str = '') -> CellRule:
                         settings=more)
     return rule
 
-def unhealed_source(column: str) -> CellPlan:
+def unhealed_source_plan(column: str) -> CellPlan:
     "The worker that sends the state to a joining worker dies; the joining worker must not become the source."
     left = dict(rendezvous=(), join=('kill 1@20:copy',))   # in `rendezvous`, another worker has the state
     if column not in left: return CellPlan(why_not='no one is without the state')
     return CellPlan(('kill 2@20:forward', 'kill 0@20:copy', *left[column]))
 
-def foreign_joiner(column: str) -> CellPlan:
+def foreign_joiner_plan(column: str) -> CellPlan:
     "A machine with another run's config joins; its workers need seconds to start."
     if column not in ('rendezvous', 'join'): return CellPlan(why_not='it comes some seconds later')
     first = ['kill agent 2@20:forward'] * (column == 'rendezvous')
@@ -156,7 +157,7 @@ def has_etcd() -> bool:
     except FileNotFoundError: return False
 
 # %% ../../nbs/11_chaos/06_fault_matrix.ipynb #f8e8ba7e
-def flapping_worker(column: str) -> CellPlan:
+def flapping_worker_plan(column: str) -> CellPlan:
     "Each replacement of worker 1 dies again."
     empty = dict(save='the next rank 0 has another slot', load='a run loads once',
                  idle='a spare passes no line before it has joined')
@@ -172,30 +173,30 @@ ROWS: dict[str, CellRule] = {
     'stuck in a collective': worker_fault_rule('blocked'),
     'straggler': worker_fault_rule('slow'),
     'no memory': worker_fault_rule('oom'),
-    'out-of-memory kill': external_fault('starve', 'worker'),
+    'out-of-memory kill': external_fault_rule('starve', 'worker'),
     'clock jump': worker_fault_rule('jump'),
-    'flapping worker': flapping_worker,
-    'SIGTERM to a worker': external_fault('term', 'worker'),
-    'SIGTERM to the run': external_fault('term', 'supervisor'),
-    'SIGTERM to all': external_fault('term', 'all'),
-    'unhealed source': unhealed_source,
-    'supervisor killed': external_fault('kill', 'supervisor'),
-    'supervisor stopped': external_fault('hang', 'supervisor', ' for 1s'),
-    'zygote killed': external_fault('kill', 'zygote'),
-    'zygote stopped': external_fault('hang', 'zygote', ' for 1s'),
-    'disk full': disk_fault('fill'),
-    'disk read-only': disk_fault('freeze'),
-    'disk slow': disk_fault('slow', why_no_slow_disk),
-    'checkpoint damaged': damaged_checkpoint,
-    'object store down': store_fault('down'),
-    'object store slow': store_fault('slow'),
-    'object store fails': store_fault('fail'),
-    'machine killed': machine_fault('kill agent 1'),
-    'machine stopped': machine_fault('hang agent 1', lasts=' for 4s'),
-    'clock of a machine': machine_fault('skew agent 1'),
-    'clock of a machine, etcd': machine_fault('skew agent 1', etcd=1),
-    'foreign joiner': foreign_joiner,
-    'etcd member killed': machine_fault('kill etcd 0', etcd=3),
+    'flapping worker': flapping_worker_plan,
+    'SIGTERM to a worker': external_fault_rule('term', 'worker'),
+    'SIGTERM to the run': external_fault_rule('term', 'supervisor'),
+    'SIGTERM to all': external_fault_rule('term', 'all'),
+    'unhealed source': unhealed_source_plan,
+    'supervisor killed': external_fault_rule('kill', 'supervisor'),
+    'supervisor stopped': external_fault_rule('hang', 'supervisor', ' for 1s'),
+    'zygote killed': external_fault_rule('kill', 'zygote'),
+    'zygote stopped': external_fault_rule('hang', 'zygote', ' for 1s'),
+    'disk full': disk_fault_rule('fill'),
+    'disk read-only': disk_fault_rule('freeze'),
+    'disk slow': disk_fault_rule('slow', why_no_slow_disk),
+    'checkpoint damaged': damaged_checkpoint_plan,
+    'object store down': store_fault_rule('down'),
+    'object store slow': store_fault_rule('slow'),
+    'object store fails': store_fault_rule('fail'),
+    'machine killed': machine_fault_rule('kill agent 1'),
+    'machine stopped': machine_fault_rule('hang agent 1', lasts=' for 4s'),
+    'clock of a machine': machine_fault_rule('skew agent 1'),
+    'clock of a machine, etcd': machine_fault_rule('skew agent 1', etcd=1),
+    'foreign joiner': foreign_joiner_plan,
+    'etcd member killed': machine_fault_rule('kill etcd 0', etcd=3),
 }
 
 # %% ../../nbs/11_chaos/06_fault_matrix.ipynb #1e8ad06b
@@ -219,7 +220,7 @@ RunEvents = Sequence[Event] # All events of a run with faults
 
 def was_slot_excluded(told: RunEvents) -> bool: return any(e.kind == 'excluded' for e in told)
 
-def exited_cleanly(told: RunEvents) -> bool:
+def saved_before_sigterm_exit(told: RunEvents) -> bool:
     "Whether a signal ended a start after its state was saved."
     ends = [e.data for e in told if e.kind == 'run_end' and e.data.get('stopped') == 'SIGTERM']
     return any('on disk' in end['error'] for end in ends)
@@ -234,18 +235,18 @@ def sources_had_state(told: RunEvents) -> bool:
         if e.kind in ('entered', 'commit') or e.kind == 'restored' and e.data['tier']: had.add(e.worker)
     return sent > 0
 
-def no_false_deaths(told: RunEvents) -> bool:
+def has_no_false_deaths(told: RunEvents) -> bool:
     "Whether no more machines were declared lost than were killed."
-    lost = {node_of(e.worker) for e in told if e.kind == 'death'}
+    lost = {node_of_worker(e.worker) for e in told if e.kind == 'death'}
     return len(lost) <= sum(e.kind == 'strike' and e.data['strike'].startswith('kill') for e in told)
 
 WITNESSES: dict[str, list[tuple[Callable[[RunEvents], bool], str]]] = {
     'flapping worker': [(was_slot_excluded, 'the slot was not excluded')],
-    'SIGTERM to all': [(exited_cleanly, 'it did not save and leave')],
+    'SIGTERM to all': [(saved_before_sigterm_exit, 'it did not save and leave')],
     'unhealed source': [(sources_had_state, 'a state came from a worker that had none')],
     **dict.fromkeys(('clock of a machine', 'clock of a machine, etcd'),
-                    [(no_false_deaths, 'a sound machine was taken for dead')]),
-    'foreign joiner': [(no_false_deaths, 'a sound machine was lost')],
+                    [(has_no_false_deaths, 'a sound machine was taken for dead')]),
+    'foreign joiner': [(has_no_false_deaths, 'a sound machine was lost')],
 }
 
 # %% ../../nbs/11_chaos/06_fault_matrix.ipynb #23c62d25
@@ -364,7 +365,7 @@ def format_cell(c: Mapping[str, Any]) -> str:
     return said + ('same bits' if c['passed'] else f"FAILED: {'; '.join(c['failures'])}")
 
 # %% ../../nbs/11_chaos/06_fault_matrix.ipynb #4d442583
-def cell_label(c: Mapping[str, Any] | None) -> tuple[str, str]:
+def cell_state_and_text(c: Mapping[str, Any] | None) -> tuple[str, str]:
     "The state of a cell (passed, failed, empty or unknown) and its text."
     if c is None: return 'unknown', '?'
     if 'why_not' in c: return 'empty', ''
@@ -376,7 +377,7 @@ def draw_matrix(cells: Iterable[Mapping[str, Any]], ax: Any, colors: Mapping[str
     known = {(c['fault'], c['phase']): c for c in cells}
     for y, fault in enumerate(ROWS):
         for x, column in enumerate(MATRIX_COLUMNS):
-            state, text = cell_label(known.get((fault, column)))
+            state, text = cell_state_and_text(known.get((fault, column)))
             ax.add_patch(_tile(x, y, colors[state]))
             ax.text(x + .5, y + .5, text, ha='center', va='center', fontsize=8)
     ax.set(xlim=(0, len(MATRIX_COLUMNS)), ylim=(len(ROWS), 0), yticks=[y + .5 for y in range(len(ROWS))],

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['EXTERNAL_FAULTS', 'RUN_ENDING_FAULTS', 'NUMBERED_TARGETS', 'TIMED_FAULTS', 'PlanEntry', 'STEP_PHASES', 'SIGNAL_KINDS',
            'ExternalFault', 'parse_plan_entry', 'format_plan_entry', 'FaultPlan', 'plan_from_dict', 'read_plan',
-           'random_plan', 'regular_plan', 'phase_plan', 'record_plan', 'load_recorded_plan', 'plan_from_options',
+           'random_plan', 'regular_plan', 'random_phase_plan', 'record_plan', 'load_recorded_plan', 'plan_from_options',
            'check_plan']
 
 # %% ../../nbs/11_chaos/01_fault_plans.ipynb #c3f6ab2c
@@ -20,8 +20,8 @@ from typing import Any
 from ..config import BadConfig, RunConfig
 from ..config_file import parse_yaml
 from ..elastic.fault_injection import (FAULT_KINDS, CHECKPOINT_PHASES, PHASES, FAULT_SIGNALS, Fault,
-                                                check_faults,
-                                                read_fault)
+                                                find_fault_plan_mistakes,
+                                                parse_fault_with_kind)
 from ..elastic.ledger import Ledger
 
 # %% ../../nbs/11_chaos/01_fault_plans.ipynb #289b27a9
@@ -107,7 +107,7 @@ def parse_plan_entry(text: str) -> PlanEntry:
     except ValueError as e: raise ValueError(f"{text!r}: {e}") from None
 
 def _fault(text: str) -> Fault:
-    try: return read_fault(text)
+    try: return parse_fault_with_kind(text)
     except ValueError as e:
         raise ValueError(f"{e}; or KIND TARGET@WHEN, such as kill supervisor@3.5s") from None
 
@@ -214,8 +214,8 @@ def regular_plan(
 # %% ../../nbs/11_chaos/01_fault_plans.ipynb #757a7a34
 STEP_PHASES = 'forward', 'reduce', 'gather', 'commit', 'agree' # Phases of each step
 
-def phase_plan(seed: int, workers: int, steps: int, faults: int = 3,
-               kinds: Sequence[str] = ('kill', 'hang')) -> FaultPlan:
+def random_phase_plan(seed: int, workers: int, steps: int, faults: int = 3,
+                      kinds: Sequence[str] = ('kill', 'hang')) -> FaultPlan:
     "Draws `faults` faults at random steps and phases, at most one for each worker and step."
     dice, entries = random.Random(f'{seed} phases'), {}
     while len(entries) < min(faults, workers * (steps - 1)):
@@ -280,7 +280,8 @@ def _asked(text: str) -> FaultPlan:
 # %% ../../nbs/11_chaos/01_fault_plans.ipynb #713f341c
 def check_plan(config: RunConfig, plan: FaultPlan) -> list[str]:
     "Lists the mistakes in a plan for a run of this config, one sentence each."
-    wrong, workers, steps = check_faults(config, plan.faults), config.elastic.workers, config.training.steps
+    wrong = find_fault_plan_mistakes(config, plan.faults)
+    workers, steps = config.elastic.workers, config.training.steps
     slots = workers + config.elastic.spares
     for s in plan.strikes:
         word, _, number = s.target.partition(' ')

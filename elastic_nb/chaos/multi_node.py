@@ -26,17 +26,18 @@ from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torch_ren
 
 from ..basics import die_with_parent, patch
 from .fault_injector import TargetNotFound, FaultInjector, RunObserver, is_alive
-from .tap_link_emulator import TapLink, why_no_link
+from .tap_link_emulator import TapLink, why_no_tap_link
 from .fault_plans import FaultPlan, ExternalFault, record_plan
-from .chaos_run import (summarize_starts, check_new_folder, committed_steps, list_failures,
+from .chaos_run import (summarize_starts, check_folder_and_threshold, list_commits,
+                                        list_failures,
                                         new_step_times, fault_impacts, events_by_start, run_undisturbed)
 from ..config import BadConfig, Config, run_checks
 from ..config_file import read_config, to_yaml
 from ..elastic.fault_injection import HOLD_LIMIT_S, HOLD_ENV, Fault
 from ..elastic.ledger import Event, Ledger
-from ..elastic.node_controller import node_of
+from ..elastic.node_controller import node_of_worker
 from ..elastic.worker_pool import RunFailed
-from ..lowcomm.link_profiles import LinkProfile, profile_for
+from ..lowcomm.link_profiles import LinkProfile, profile_for_traffic
 from ..testing.etcd_cluster import EtcdCluster
 from ..testing.hosts import NamespaceNetwork, HostCommand, LoopbackNetwork
 from ..train.recipe import check_recipe, tokenize_datasets, run_recipe
@@ -206,7 +207,7 @@ def check_foreign(self: MultiNodeRun) -> str:
         if 'RunRefused' not in last: return f'a machine that would train another run ended so: {last}'
     rosters = [e.data['roster'] for events in events_by_start(self.observers[0].out) for e in events
                if e.kind == 'generation']
-    inside = {node_of(w) for roster in rosters for w in roster}
+    inside = {node_of_worker(w) for roster in rosters for w in roster}
     return 'it was in the world' if self.foreign_agents and max(inside) >= self.node_count else ''
 
 @patch
@@ -291,15 +292,15 @@ def check_link_run(config: Config, link: LinkProfile, out: Path, folder: str | P
                    threshold: float = 30.) -> None:
     "Raises BadConfig with all mistakes that can be found before anything starts."
     def possible() -> None:
-        if why := why_no_link(): raise BadConfig(f"link: {why}. `elastic-nb link` needs none of that")
+        if why := why_no_tap_link(): raise BadConfig(f"link: {why}. `elastic-nb link` needs none of that")
         if idle := link.overrides.keys() - {'gradient', 'store'}:
             raise BadConfig(f"link: {', '.join(sorted(idle))} does not pass it; gradient and store do")
     run_checks(config.checked, lambda: check_recipe(config, folder), possible,
-               lambda: check_new_folder(out, threshold))
+               lambda: check_folder_and_threshold(out, threshold))
 
 def median_step_seconds(told: list[list[Event]]) -> float | None:
     "Median of the seconds between new steps; None for fewer than two steps."
-    gaps = [b - a for a, b in pairwise(new_step_times(committed_steps(told)))]
+    gaps = [b - a for a, b in pairwise(new_step_times(list_commits(told)))]
     return median(gaps) if gaps else None
 
 def run_over_link(config: Config, link: LinkProfile, out: str | Path, folder: str | Path = '.',
@@ -313,7 +314,7 @@ def run_over_link(config: Config, link: LinkProfile, out: str | Path, folder: st
     alone = run_undisturbed(ready.update(workers=2), out / 'undisturbed', folder)
     kinds = {k: v for k, v in link.overrides.items() if k == 'store'}
     # traffic without a known port counts as gradients
-    over = replace(profile_for(link, 'gradient'), overrides=kinds)
+    over = replace(profile_for_traffic(link, 'gradient'), overrides=kinds)
     trial = MultiNodeRun(ready, FaultPlan(()), out / 'disturbed', folder, 2, 2 * threshold, over)
     trial.run_to_end()
     result = trial.result(alone)

@@ -6,10 +6,10 @@
 __all__ = []
 
 # %% ../../nbs/03_checkpoint/00_overview.ipynb #4bcdb50c
-from ..basics import lazy
+from ..basics import lazy_imports
 
 # %% ../../nbs/03_checkpoint/00_overview.ipynb #81c585ca
-__getattr__, __dir__ = lazy('elastic_nb.checkpoint', {
+__getattr__, __dir__ = lazy_imports('elastic_nb.checkpoint', {
     '.manager': 'CheckpointManager preemptible',
     '.restore': 'CheckpointTier CheckpointState CheckpointError create_checkpoint_state '
     'load_checkpoint_to_model',

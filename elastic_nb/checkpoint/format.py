@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CHUNK_BYTES', 'MANIFEST_NAME', 'NonNegative', 'DataFileName', 'DamagedCheckpoint', 'UnreadableCheckpoint',
-           'unflatten', 'checksum', 'DataFile', 'StoredTensor', 'compute_seal', 'Manifest', 'with_checksum',
-           'encode_manifest', 'decode_manifest', 'CheckpointRef']
+           'unflatten_untrusted', 'checksum', 'DataFile', 'StoredTensor', 'compute_seal', 'Manifest',
+           'prepend_checksum', 'encode_manifest', 'decode_manifest', 'CheckpointRef']
 
 # %% ../../nbs/03_checkpoint/01_format.ipynb #62ebd099
 import hashlib
@@ -28,7 +28,7 @@ class DamagedCheckpoint(ValueError): "A damaged checkpoint; the message says wha
 class UnreadableCheckpoint(DamagedCheckpoint): "The checkpoint could not be read; its bytes may be fine."
 
 # %% ../../nbs/03_checkpoint/01_format.ipynb #3b25466b
-def unflatten(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
+def unflatten_untrusted(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
     "Like `state.unflatten`, but raises DamagedCheckpoint."
     try: return unflatten_tree(skeleton, tensors)
     except (KeyError, TypeError, ValueError, RecursionError) as e:
@@ -112,14 +112,14 @@ class Manifest(ConfigSection):
 # %% ../../nbs/03_checkpoint/01_format.ipynb #b259e82d
 _HEAD = re.compile(rb'\{"xxh3": "([0-9a-f]{16})", "manifest": ')
 
-def with_checksum(fields: str) -> bytes:
+def prepend_checksum(fields: str) -> bytes:
     "A manifest, passed as JSON text, with its checksum in front."
     body = fields.encode() + b'}\n'
     return f'{{"xxh3": "{checksum(body)}", "manifest": '.encode() + body
 
 def encode_manifest(manifest: Manifest) -> bytes:
     "`manifest` as JSON text, with its checksum in front."
-    return with_checksum(json.dumps(manifest.model_dump(), allow_nan=False))
+    return prepend_checksum(json.dumps(manifest.model_dump(), allow_nan=False))
 
 def decode_manifest(data: bytes) -> Manifest:
     "The inverse of `encode_manifest`. Raises DamagedCheckpoint."

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['ModelWriter', 'FORMS', 'SingleCheckpointTier', 'find_tiers', 'CheckpointInfo', 'inspect_checkpoints', 'format_age',
-           'describe_checkpoint', 'select_checkpoint', 'load_state_tree', 'model_weights', 'write_safetensors',
-           'export_checkpoint', 'ForeignCheckpoint', 'read_torch', 'read_safetensors', 'read_weight_index',
-           'PickleStub', 'parse_pickle_inert', 'read_dcp', 'read_foreign', 'convert_foreign', 'ImportResult',
-           'import_checkpoint', 'load_weights', 'write_torch', 'write_dcp']
+           'describe_checkpoint', 'select_checkpoint', 'load_state_tree', 'extract_model_weights', 'write_safetensors',
+           'export_checkpoint', 'ForeignCheckpoint', 'read_torch', 'read_safetensors', 'read_indexed_weights',
+           'PickleStub', 'parse_pickle_inert', 'read_dcp', 'read_foreign_checkpoint', 'convert_foreign_checkpoint',
+           'ImportResult', 'import_checkpoint', 'load_weights', 'write_torch_model', 'write_dcp_model']
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #041ddef9
 import io
@@ -27,21 +27,21 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn, Tensor
 
-from .disk import NVMeBackend, open_verified, atomic_folder
+from .disk import NVMeBackend, open_with_name_check, atomic_folder
 from .format import (DamagedCheckpoint, CheckpointRef, Manifest, MANIFEST_NAME,
                                           UnreadableCheckpoint)
 from .restore import CheckpointState
 from .remote.object_store_tier import open_store
 from .remote.object_store_tier import STORE_TIMEOUT_S, S3Backend
 from .snapshot import read_state, snapshot, verify_checkpoint
-from ..exact.state import bare_names, flatten
+from ..exact.state import unwrapped_name_by_name, flatten_tree
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #e1892138
 class SingleCheckpointTier:
     "One checkpoint folder, with the two methods that every tier has."
     def __init__(self, base: Path, name: str): self.base, self.name = base, name
     def list_checkpoints(self) -> list[CheckpointRef]: return [CheckpointRef(0, 0, self.name)]
-    def open(self, name: str) -> Any: return open_verified(self.base / name)
+    def open(self, name: str) -> Any: return open_with_name_check(self.base / name)
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #3a8e269a
 _FOLDERS = "give the folder of a run, of its checkpoints or of one checkpoint, or a URL"
@@ -84,8 +84,8 @@ class CheckpointInfo:
     def shared_tensors(self) -> dict[str, int]:
         state = self.require_manifest.state
         if self.is_sharded:
-            from elastic_nb.checkpoint.sharded import load_skeleton   # imported here: it takes a second
-            state = load_skeleton(self.require_manifest)
+            from elastic_nb.checkpoint.sharded import decode_skeleton   # imported here: it takes a second
+            state = decode_skeleton(self.require_manifest)
         return self.require_manifest.model_copy(update=dict(state=state)).shared_tensors
 
     @property
@@ -150,11 +150,11 @@ def load_state_tree(tier: Any, name: str) -> Any:
         if not CheckpointInfo(name, manifest).is_sharded: return read_state(manifest, read_at)
         if not hasattr(tier, 'base'):
             raise ValueError(f"{name} is sharded; copy it to a disk and export that")
-        from elastic_nb.checkpoint.sharded import load_full
-        return load_full(tier.base / name)
+        from elastic_nb.checkpoint.sharded import load_unsharded_state
+        return load_unsharded_state(tier.base / name)
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #55d0b51a
-def model_weights(tree: Mapping[str, Any]) -> dict[str, Tensor]:
+def extract_model_weights(tree: Mapping[str, Any]) -> dict[str, Tensor]:
     "The model's tensors in a state, under their own names. Raises ValueError if the state has no model."
     flat = {k.removeprefix('model.'): v for k, v in tree.items() if k.startswith('model.')}
     model = tree.get('model_state_dict') or tree.get('model') or flat
@@ -181,7 +181,7 @@ def export_checkpoint(run: str | Path, out: str | Path, step: int | None = None,
     out = Path(out).absolute()
     if out.exists(): raise FileExistsError(f"{out} exists; an export is never overwritten")
     tier, name = select_checkpoint(run, step)
-    try: model = model_weights(load_state_tree(tier, name))
+    try: model = extract_model_weights(load_state_tree(tier, name))
     except DamagedCheckpoint as e: raise type(e)(f"{e}; {_instead(tier, name)}") from None
     with atomic_folder(out) as part:
         form(model, part)
@@ -219,8 +219,8 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     try: return load_file(path)
     except (SafetensorError, OSError) as e: raise ValueError(f"{path}: {e}") from None
 
-def read_weight_index(path: Path,
-                      read: Callable[[Path], dict[str, Tensor]] = read_safetensors) -> dict[str, Tensor]:
+def read_indexed_weights(path: Path,
+                         read: Callable[[Path], dict[str, Tensor]] = read_safetensors) -> dict[str, Tensor]:
     "The tensors of several files, from the index `path`. Raises ValueError, which lists every fault."
     try: where = json.loads(path.read_text())['weight_map']
     except (ValueError, KeyError, TypeError, OSError) as e:
@@ -387,7 +387,7 @@ def _lists(x: Any) -> Any:
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #c30dce42
 _SINGLE = 'model.safetensors', 'pytorch_model.bin', 'model.pt'
 
-def read_foreign(source: str | Path) -> ForeignCheckpoint:
+def read_foreign_checkpoint(source: str | Path) -> ForeignCheckpoint:
     """The content of `source`: a torch.save or safetensors file, an index, or a DCP or Hub folder.
     Raises ValueError."""
     path = Path(source)
@@ -408,8 +408,8 @@ def read_foreign(source: str | Path) -> ForeignCheckpoint:
 
 def _read_file(path: Path) -> ForeignCheckpoint:
     if path.name.endswith('.index.json'):
-        if '.safetensors.' in path.name: return ForeignCheckpoint('safetensors', read_weight_index(path))
-        return ForeignCheckpoint('torch', read_weight_index(path, read_torch))
+        if '.safetensors.' in path.name: return ForeignCheckpoint('safetensors', read_indexed_weights(path))
+        return ForeignCheckpoint('torch', read_indexed_weights(path, read_torch))
     for index in path.parent.glob('*.index.json'):
         if f'"{path.name}"' in index.read_text():
             raise ValueError(f"{path} is a part of a model: give its index, {index.name}, or the folder")
@@ -428,7 +428,7 @@ _PARTS = dict(model_state_dict=('model_state_dict', 'state_dict', 'model', 'modu
 def _is_model(x: Any) -> bool:
     return isinstance(x, Mapping) and bool(x) and all(isinstance(v, Tensor) for v in x.values())
 
-def convert_foreign(foreign: ForeignCheckpoint) -> tuple[CheckpointState, list[str]]:
+def convert_foreign_checkpoint(foreign: ForeignCheckpoint) -> tuple[CheckpointState, list[str]]:
     "The state under our names, and the names that were left out. Raises ValueError if there is no model."
     tree = foreign.tree
     if _is_model(tree): return CheckpointState(0, model_state_dict=dict(tree)), []
@@ -459,8 +459,8 @@ def import_checkpoint(source: str | Path, out: str | Path) -> ImportResult:
     nothing is written."""
     out = Path(out).absolute()
     if out.exists(): raise FileExistsError(f"{out} exists; give a new folder")
-    foreign = read_foreign(source)
-    state, left = convert_foreign(foreign)
+    foreign = read_foreign_checkpoint(source)
+    state, left = convert_foreign_checkpoint(foreign)
     try: snap = snapshot(state.to_dict(), step=state.step, architecture=foreign.architecture,
                         fingerprint='imported')
     except TypeError as e: raise ValueError(f"{source}: {e}") from None
@@ -469,13 +469,13 @@ def import_checkpoint(source: str | Path, out: str | Path) -> ImportResult:
     finally: tier.close()
     model = state.model_state_dict
     return ImportResult(out / name, foreign.kind, len(model),
-                        sum(t.numel() for t in flatten(model)[0].values()), left)
+                        sum(t.numel() for t in flatten_tree(model)[0].values()), left)
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #7b8a6986
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Load `tensors` into `model`, all or none. Raises ValueError, which lists missing, unknown and
     misshapen ones."""
-    names, values = bare_names(model), dict(tensors)
+    names, values = unwrapped_name_by_name(model), dict(tensors)
     for word in ('_orig_mod.', 'module.', 'model.', '_orig_mod.'):
         if values and all(k.startswith(word) for k in values) and not set(values) & set(names.values()):
             values = {k.removeprefix(word): v for k, v in values.items()}
@@ -498,11 +498,11 @@ def _own(model: Mapping[str, Tensor]) -> dict[str, Tensor]:
     copies = {id(t): t.detach().clone() for t in model.values()}
     return {k: copies[id(t)] for k, t in model.items()}
 
-def write_torch(model: Mapping[str, Tensor], folder: Path) -> None:
+def write_torch_model(model: Mapping[str, Tensor], folder: Path) -> None:
     "Write the state dict `model` as `torch.save` does; a shared tensor is stored once and stays shared."
     torch.save(_own(model), folder / 'model.pt')
 
-def write_dcp(model: Mapping[str, Tensor], folder: Path) -> None:
+def write_dcp_model(model: Mapping[str, Tensor], folder: Path) -> None:
     "Write the state dict `model` for PyTorch's distributed checkpoint, under the key model."
     import torch.distributed.checkpoint as dcp
     with warnings.catch_warnings():
@@ -510,5 +510,5 @@ def write_dcp(model: Mapping[str, Tensor], folder: Path) -> None:
         dcp.save(dict(model=_own(model)), checkpoint_id=folder, no_dist=True)
 
 FORMS: dict[str, ModelWriter] = dict(plain=write_safetensors, safetensors=write_safetensors,
-                                     torch=write_torch,
-                              dcp=write_dcp)
+                                     torch=write_torch_model,
+                              dcp=write_dcp_model)

@@ -19,18 +19,20 @@ from typing import Any
 
 from ..basics import patch
 from ..config import CheckpointConfig
-from .snapshot import Snapshot, TensorTarget, fresh_target, snapshot
+from .snapshot import Snapshot, TensorTarget, fresh_memory_target, snapshot
 from .interval import CheckpointInterval
 from .memory import MemorySnapshotBackend
 from .disk import NVMeBackend
 from .format import DamagedCheckpoint
-from .run_lock import FolderInUse, RunMismatch, describe_mismatch, strip_accepted
+from .run_lock import (FolderInUse, RunMismatch, describe_run_mismatch,
+                                            strip_accepted_keys)
 from .remote.object_store_tier import open_store, STORE_TIMEOUT_S, S3Backend
 from .restore import (CheckpointError, CheckpointTier, list_candidates,
-                                           load_verified, load_latest_valid, tree_and_manifest_fields)
+                                           load_verified_checkpoint, load_latest_valid,
+                                           tree_and_manifest_fields)
 from .writer import (CheckpointWriter, ReportEvent, SaveFuture, SaveJob, TierHealth,
                                           Uploader)
-from ..exact.state import flatten
+from ..exact.state import flatten_tree
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #f13028cb
 class RunClock:
@@ -102,7 +104,7 @@ class CheckpointManager:
 @patch(as_prop=True)
 def compared_identity(self: CheckpointManager) -> dict[str, Any]:
     "The part of the identity that is compared with those of checkpoints."
-    return strip_accepted(self.identity, self.config.accept)
+    return strip_accepted_keys(self.identity, self.config.accept)
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #dece3f71
 @patch
@@ -147,7 +149,7 @@ def _copy(self: CheckpointManager, state: Any, durable: bool) -> tuple[Snapshot,
                   identity=self.identity, architecture=self.architecture)
     try:
         if self.memory:
-            tensors, skeleton = flatten(tree)
+            tensors, skeleton = flatten_tree(tree)
             snap = self.memory.take_snapshot(tensors, dict(about, state=skeleton))
             if not self.overlap: self.before_update()
             self._say_limits(self.memory.limit_consequence)
@@ -263,7 +265,7 @@ def _claim(self: CheckpointManager, patience: float) -> None:
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #8aba87a8
 @patch
 def load_checkpoint(self: CheckpointManager, path: str | os.PathLike[str] | None = None,
-                    tier: CheckpointTier | None = None, target: TensorTarget = fresh_target) -> Any:
+                    tier: CheckpointTier | None = None, target: TensorTarget = fresh_memory_target) -> Any:
     """The newest valid state, or the one in the folder `path`; None if there are no checkpoints.
 
     Damaged ones are skipped and recorded in `skipped`. Raises CheckpointError if no valid one is left,
@@ -271,8 +273,8 @@ def load_checkpoint(self: CheckpointManager, path: str | os.PathLike[str] | None
     self.wait_for_pending_saves()
     if path is not None:
         folder = Path(path).absolute()
-        return load_verified(NVMeBackend(folder.parent), folder.name, self.fingerprint, target,
-                             self.compared_identity)
+        return load_verified_checkpoint(NVMeBackend(folder.parent), folder.name, self.fingerprint, target,
+                                        self.compared_identity)
     tiers = {k: v for k, v in self.tiers.items() if tier is None or k == tier.value}
     found = load_latest_valid(tiers, self.fingerprint, target, self.compared_identity)
     self.source, self.skipped_checkpoints, self.load_seconds = found.tier, found.skipped, found.seconds
@@ -287,7 +289,8 @@ def newest_step(self: CheckpointManager, far: bool = False) -> int:
     tiers = {k: tier for k, tier in self.tiers.items() if far or k not in self.remote_tiers}
     for tier, found in list_candidates(tiers, []):
         with suppress(OSError, DamagedCheckpoint), tiers[tier].open(found.name) as (manifest, _):
-            if not describe_mismatch(manifest, self.fingerprint, self.compared_identity): return found.step
+            if not describe_run_mismatch(manifest, self.fingerprint,
+                                         self.compared_identity): return found.step
     return 0
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #cd4d81c9

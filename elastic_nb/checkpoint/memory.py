@@ -22,7 +22,7 @@ import xxhash
 from torch import Tensor
 
 from ..basics import patch
-from ..exact.state import SafetensorsLayout, flatten, make_layout
+from ..exact.state import SafetensorsLayout, flatten_tree, make_layout
 from .disk import PAGE_BYTES
 from .format import DamagedCheckpoint, CheckpointRef, Manifest, decode_manifest
 from .snapshot import TensorCopier, ReadAt, Snapshot, PinnedStaging
@@ -342,7 +342,7 @@ def save(self: MemorySnapshotBackend, state: Any) -> str:
     '' if no slot is free. Raises TypeError, and what `take_snapshot` raises."""
     from elastic_nb.checkpoint.restore import tree_and_manifest_fields
     tree, about = tree_and_manifest_fields(state)
-    tensors, skeleton = flatten(tree)
+    tensors, skeleton = flatten_tree(tree)
     snapshot = self.take_snapshot(tensors, dict(about, state=skeleton))
     if snapshot is None: return ''
     self.wait_for_copies()

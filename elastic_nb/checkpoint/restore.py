@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['VOLATILE_TIERS', 'CheckpointTier', 'CheckpointState', 'as_checkpoint_state', 'tree_and_manifest_fields',
-           'create_checkpoint_state', 'load_checkpoint_to_model', 'model_target', 'describe_architecture',
-           'CheckpointError', 'SaveFailed', 'TierRefused', 'SkippedCheckpoint', 'list_candidates', 'load_verified',
-           'LoadedCheckpoint', 'load_latest_valid']
+           'create_checkpoint_state', 'load_checkpoint_to_model', 'make_model_target', 'describe_architecture',
+           'CheckpointError', 'SaveFailed', 'TierRefused', 'SkippedCheckpoint', 'list_candidates',
+           'load_verified_checkpoint', 'LoadedCheckpoint', 'load_latest_valid']
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #64c3d755
 import enum
@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..exact.state import TrainState, bare_names, flatten, strip_wrappers
-from .format import DamagedCheckpoint, CheckpointRef, Manifest, unflatten
-from .run_lock import RunMismatch, mismatch_message, describe_mismatch
-from .snapshot import TensorTarget, fresh_target, read_state
+from ..exact.state import TrainState, unwrapped_name_by_name, flatten_tree, strip_wrapper_prefixes
+from .format import DamagedCheckpoint, CheckpointRef, Manifest, unflatten_untrusted
+from .run_lock import RunMismatch, run_mismatch_message, describe_run_mismatch
+from .snapshot import TensorTarget, fresh_memory_target, read_state
 from .remote.object_store import StoreError, StoreRefused
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #496b692c
@@ -65,8 +65,8 @@ class CheckpointState:
 
     def cpu_copy(self) -> 'CheckpointState':
         "A copy in CPU memory that training cannot change; tied tensors stay tied."
-        tensors, skeleton = flatten(self.to_dict())
-        return self.from_dict(unflatten(skeleton, {k: _copied(t) for k, t in tensors.items()}))
+        tensors, skeleton = flatten_tree(self.to_dict())
+        return self.from_dict(unflatten_untrusted(skeleton, {k: _copied(t) for k, t in tensors.items()}))
 
 def _copied(t: Tensor) -> Tensor: return t.detach().to('cpu', copy=True)
 
@@ -99,7 +99,7 @@ def create_checkpoint_state(model: nn.Module, optimizer: torch.optim.Optimizer, 
     sharded ones, which all ranks gather. `rest`: other fields of CheckpointState. Raises TypeError."""
     _refuse_flattened(model)
     def of(x: Any) -> Any: return _whole(x.state_dict()) if x is not None else None
-    names, values = bare_names(model), of(model)
+    names, values = unwrapped_name_by_name(model), of(model)
     return CheckpointState(step, model_state_dict={names[k]: v for k, v in values.items()},
                            optimizer_state_dict=of(optimizer), lr_scheduler_state_dict=of(lr_scheduler),
                            dataset_state=of(dataset), **rest)
@@ -124,8 +124,8 @@ def load_checkpoint_to_model(state: CheckpointState, model: nn.Module,
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #c43112ca
 def _named_as(model: nn.Module, values: Mapping[str, Any]) -> dict[str, Any]:
     "A model's state, named and sharded as in `model`."
-    names = bare_names(model)
-    values = strip_wrappers(values, names.values())
+    names = unwrapped_name_by_name(model)
+    values = strip_wrapper_prefixes(values, names.values())
     own = model.state_dict(keep_vars=True)
     theirs = {bare: name for name, bare in names.items()}
     return {theirs.get(k, k): _cut(v, own.get(theirs.get(k, k))) for k, v in values.items()}
@@ -145,9 +145,9 @@ def _cut(value: Any, own: Any) -> Any:
     return distribute_tensor(value.to(own.device), own.device_mesh, own.placements)
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #6885d05a
-def model_target(model: nn.Module, prefix: str = 'model_state_dict.') -> TensorTarget:
+def make_model_target(model: nn.Module, prefix: str = 'model_state_dict.') -> TensorTarget:
     "Reads tensors named `prefix` + a bare name of `model` directly into it, if type and shape match."
-    names = bare_names(model)
+    names = unwrapped_name_by_name(model)
     own = {names[k]: v for k, v in model.state_dict(keep_vars=True).items() if not hasattr(v, 'full_tensor')}
     def target(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor | None:
         t = own.get(name.removeprefix(prefix)) if name.startswith(prefix) else None
@@ -204,17 +204,18 @@ def list_candidates(tiers: Mapping[str, Any],
     return [(tier, f) for *_, tier, f in sorted(every)]
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #a0d83e60
-def load_verified(backend: Any, name: str, fingerprint: str = '', target: TensorTarget = fresh_target,
-                  identity: Mapping[str, Any] | None = None) -> Any:
+def load_verified_checkpoint(backend: Any, name: str, fingerprint: str = '',
+                             target: TensorTarget = fresh_memory_target,
+                             identity: Mapping[str, Any] | None = None) -> Any:
     "The checkpoint `name` of one tier, verified. Raises DamagedCheckpoint, RunMismatch, StoreError."
     return _load(backend, name, fingerprint, target, identity)[0]
 
 def _load(backend: Any, name: str, fingerprint: str, target: TensorTarget,
           identity: Mapping[str, Any] | None) -> tuple[Any, Manifest]:
     with backend.open(name) as (manifest, read_at):
-        why = describe_mismatch(manifest, fingerprint, identity)
+        why = describe_run_mismatch(manifest, fingerprint, identity)
         if not why: return as_checkpoint_state(read_state(manifest, read_at, target)), manifest
-    raise RunMismatch(mismatch_message(getattr(backend, 'base', name), why))   # some tiers have no folder
+    raise RunMismatch(run_mismatch_message(getattr(backend, 'base', name), why))   # some tiers have no folder
 
 class LoadedCheckpoint(NamedTuple):
     "A state, its source, and the checkpoints skipped before it."
@@ -227,7 +228,8 @@ class LoadedCheckpoint(NamedTuple):
 
 VOLATILE_TIERS = 'memory', 'peer' # Empty after a restart: if one does not respond, a new run still starts
 
-def load_latest_valid(tiers: Mapping[str, Any], fingerprint: str = '', target: TensorTarget = fresh_target,
+def load_latest_valid(tiers: Mapping[str, Any], fingerprint: str = '',
+                      target: TensorTarget = fresh_memory_target,
                       identity: Mapping[str, Any] | None = None) -> LoadedCheckpoint:
     """The newest valid state in `tiers`. Raises CheckpointError if there are checkpoints but none is valid,
     RunMismatch if that is because they belong to another run."""

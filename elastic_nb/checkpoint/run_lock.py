@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['IDENTITY_DEFAULTS', 'UNENFORCED_SECTIONS', 'COURSE_SECTION', 'FIXED_SETTINGS', 'FolderInUse', 'RunLock',
-           'diff_identities', 'describe_differences', 'RunMismatch', 'describe_mismatch', 'join_first_few',
-           'mismatch_message', 'strip_accepted', 'invalid_accepts', 'identity_hash_parts', 'compare_identities']
+           'diff_identities', 'describe_differences', 'RunMismatch', 'describe_run_mismatch', 'join_first_few',
+           'run_mismatch_message', 'strip_accepted_keys', 'find_invalid_accepts', 'identity_hash_parts',
+           'compare_identities']
 
 # %% ../../nbs/03_checkpoint/04_run_lock.ipynb #cb21e648
 import difflib
@@ -112,7 +113,8 @@ class RunMismatch(FolderInUse):
     "A checkpoint found here, or a node that joins, belongs to another run."
     final = refused = True # Retrying does not help; the user must act
 
-def describe_mismatch(manifest: Any, fingerprint: str = '', identity: Mapping[str, Any] | None = None) -> str:
+def describe_run_mismatch(manifest: Any, fingerprint: str = '', identity: Mapping[str, Any]
+                          | None = None) -> str:
     """How the run that wrote `manifest` differs from ours, as text; '' if it is ours or not recorded.
     """
     if identity and manifest.identity:
@@ -126,7 +128,7 @@ def join_first_few(found: list[str]) -> str:
     more = f'; and {len(found) - 6} more' if len(found) > 6 else ''
     return '; '.join(found[:6]) + more
 
-def mismatch_message(place: object, why: str) -> str:
+def run_mismatch_message(place: object, why: str) -> str:
     "The message for a run that has found another run's checkpoints."
     anew = (". If nothing was changed, each process makes other data: by the order of a set of texts, say, "
             "which is the same with PYTHONHASHSEED=0" if '.content: other' in why else '')
@@ -140,11 +142,11 @@ FIXED_SETTINGS = ('training.batch_size', 'training.seed', 'scaling', 'data.sampl
 
 def _below(key: str, names: Iterable[str]) -> bool: return any(f'{key}.'.startswith(f'{n}.') for n in names)
 
-def strip_accepted(identity: Mapping[str, Any], accept: Iterable[str]) -> dict[str, Any]:
+def strip_accepted_keys(identity: Mapping[str, Any], accept: Iterable[str]) -> dict[str, Any]:
     "`identity`, flattened, without the keys in `accept` and the keys below them; `FIXED_SETTINGS` stay."
     return {k: v for k, v in _flat(identity).items() if _below(k, FIXED_SETTINGS) or not _below(k, accept)}
 
-def invalid_accepts(identity: Mapping[str, Any], accept: Iterable[str]) -> list[str]:
+def find_invalid_accepts(identity: Mapping[str, Any], accept: Iterable[str]) -> list[str]:
     "Mistakes in `accept`, one sentence each: unknown keys, and keys that must not differ."
     keys, wrong = [*_flat(identity)], []
     sections = sorted({k[:i] for k in keys for i, c in enumerate(k) if c == '.'})

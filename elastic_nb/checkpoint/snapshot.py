@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['COPY_BLOCK', 'STATE_FILE', 'SMALL_TENSOR_BYTES', 'COPY_THREADS', 'ReadAt', 'TensorTarget', 'RangeConsumer',
            'TensorSegment', 'segments_by_block', 'is_contiguous_cpu', 'TensorCopier', 'Snapshot', 'snapshot_tensors',
-           'snapshot', 'fresh_target', 'read_state', 'verify_checkpoint', 'AsyncCopier', 'StreamCopier',
+           'snapshot', 'fresh_memory_target', 'read_state', 'verify_checkpoint', 'AsyncCopier', 'StreamCopier',
            'allocate_pinned', 'PinnedStaging']
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #816d080e
@@ -27,8 +27,8 @@ from torch import Tensor
 
 from .prefault import prefault_ahead, parallel_for, allocate_aligned
 from .format import (checksum, CHUNK_BYTES, DamagedCheckpoint, Manifest, compute_seal,
-                                          unflatten, with_checksum)
-from ..exact.state import DTYPES, flatten, make_layout, SafetensorsLayout
+                                          unflatten_untrusted, prepend_checksum)
+from ..exact.state import DTYPES, flatten_tree, make_layout, SafetensorsLayout
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #e22c189b
 COPY_BLOCK = 1 << 20 # Bytes that are copied and then hashed; part of a chunk
@@ -140,7 +140,7 @@ class Snapshot:
         files = {STATE_FILE: dict(size=len(self.image), sums=self.chunk_checksums)}
         fields = Manifest(files=files, tensors={}, **self.about).model_dump(exclude={'tensors', 'state'})
         text = json.dumps(fields | dict(state=self.about['state']), allow_nan=False)
-        return with_checksum(f'{text[:-1]}, "tensors": {self.copier.tensor_table_json}}}')
+        return prepend_checksum(f'{text[:-1]}, "tensors": {self.copier.tensor_table_json}}}')
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #56298b14
 def snapshot_tensors(tensors: dict[str, Tensor], about: dict[str, Any]) -> Snapshot:
@@ -151,7 +151,7 @@ def snapshot_tensors(tensors: dict[str, Tensor], about: dict[str, Any]) -> Snaps
 
 def snapshot(tree: Any, **about: Any) -> Snapshot:
     "A snapshot of `tree` in new memory; `about`: step and other fields of the manifest. Raises TypeError."
-    tensors, skeleton = flatten(tree)
+    tensors, skeleton = flatten_tree(tree)
     return snapshot_tensors(tensors, dict(about, state=skeleton))
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #077664b5
@@ -159,11 +159,11 @@ ReadAt = Callable[[str, int, memoryview], None] # arguments: file, offset, buffe
 # arguments: name, type, shape; returns the destination
 TensorTarget = Callable[[str, torch.dtype, tuple[int, ...]], Tensor | None]
 
-def fresh_target(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def fresh_memory_target(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     "A `TensorTarget` that puts every tensor into fresh memory."
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #798097b7
-def read_state(manifest: Manifest, read_at: ReadAt, target: TensorTarget = fresh_target,
+def read_state(manifest: Manifest, read_at: ReadAt, target: TensorTarget = fresh_memory_target,
                threads: int = 4) -> Any:
     """The state of a checkpoint, verified. Raises DamagedCheckpoint; the tensors from `target` then
     hold arbitrary values."""
@@ -181,7 +181,7 @@ def read_state(manifest: Manifest, read_at: ReadAt, target: TensorTarget = fresh
         t, place = manifest.tensors[k], wanted[k]
         value = bytes_of[k].view(DTYPES[t.dtype]).view(t.shape)
         direct[k] = value if place is None else place.detach().copy_(value)
-    return unflatten(manifest.state, direct)
+    return unflatten_untrusted(manifest.state, direct)
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #f4e0b7fb
 # file, first byte, end (exclusive), the bytes

@@ -22,7 +22,7 @@ from ..basics import patch
 from ..elastic.ledger import Ledger
 from ..report.exam import (UNDISTURBED_RUN, EXAM_RUN, EXAM_MICRO_BATCHES, EXAM_STEPS, ExamScore,
                                     exam_fault_plan, exam_score,
-                                    fault_plan_rows)
+                                    format_planned_faults)
 from ..testing.puzzles import Puzzle, WrongAnswer
 
 # %% ../../nbs/course/00_overview.ipynb #69179d33
@@ -157,7 +157,7 @@ def exam(seed: int, workers: int, checkpoint_interval: int, spares: int, out: st
         run_elastic(ENTRY, config, faults=faults, out=out, tell=lambda event: None, name=name, **budget)
     run(EXAM_RUN, plan, workers=workers)
     with Ledger(Path(out) / 'run.db', EXAM_RUN, create=False) as ledger:
-        ledger.append('plan', faults=fault_plan_rows(plan), min_survivors=0, drawn=dict(exam=seed),
+        ledger.append('plan', faults=format_planned_faults(plan), min_survivors=0, drawn=dict(exam=seed),
                       text=f'the storm of seed {seed}')
     run(UNDISTURBED_RUN, [], workers=1, checkpoint_interval=0, spares=0)
     return exam_score(out)

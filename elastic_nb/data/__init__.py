@@ -6,10 +6,10 @@
 __all__ = []
 
 # %% ../../nbs/02_data/00_overview.ipynb #4bcdb50c
-from ..basics import lazy
+from ..basics import lazy_imports
 
 # %% ../../nbs/02_data/00_overview.ipynb #b71b5926
-__getattr__, __dir__ = lazy('elastic_nb.data', {
+__getattr__, __dir__ = lazy_imports('elastic_nb.data', {
     '.index': 'TokenIndexFile IndexBuilder build_index',
     '.resumable_dataset': 'DatasetState ResumableDataset create_dataloader',
     '.sampler': 'MicroBatchSampler make_batch_reader',

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ON_END_MODES', 'BLOCK_SAMPLES', 'CHUNK_SAMPLES', 'IdRange', 'split_counts', 'integer_weights', 'MixturePhase',
-           'mixture_phases', 'assign_sources', 'MixtureSource', 'Mixture', 'MixtureEnded', 'MixedOrder',
-           'explain_mismatch']
+           'mixture_phases', 'assign_phase_sources', 'MixtureSource', 'Mixture', 'MixtureEnded', 'MixedOrder',
+           'explain_unjoinable_batches']
 
 # %% ../../nbs/02_data/09_mixture.ipynb #fc4897b5
 import hashlib
@@ -92,8 +92,8 @@ def _key(*about: Any) -> int:
     text = '/'.join(map(str, about)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), 'little')
 
-def assign_sources(stretch: MixturePhase, first: int, key: int, turn: int = 0) -> tuple[np.ndarray,
-                                                                                        list[int]]:
+def assign_phase_sources(stretch: MixturePhase, first: int, key: int,
+                         turn: int = 0) -> tuple[np.ndarray, list[int]]:
     """The source of each sample from position `first` of `stretch` on, for up to `CHUNK_SAMPLES` samples, as
     indexes into `active`; and the number of samples from each source before `first` in the stretch."""
     size = CHUNK_SAMPLES if stretch.length is None else min(CHUNK_SAMPLES, stretch.length - first)
@@ -326,7 +326,8 @@ def locate(self: MixedOrder, position: int) -> tuple[int, int, int, int]:
 def assign_sources(self: MixedOrder, turn: int, s: int, c: int) -> tuple[np.ndarray, list[int]]:
     "The source of each sample in a chunk, and the number of samples from each source before the chunk."
     stretch = self.phases[s]
-    which, before = assign_sources(stretch, c * CHUNK_SAMPLES, self.hash_key, turn * len(self.phases) + s)
+    which, before = assign_phase_sources(stretch, c * CHUNK_SAMPLES, self.hash_key, turn * len(self.phases)
+                                         + s)
     given = [turn * n + m for n, m in zip(self.mixture.samples_per_period, stretch.samples_before)]
     for k, n in zip(stretch.active_sources, before): given[k] += n
     return np.array(stretch.active_sources)[which], given
@@ -382,7 +383,7 @@ def _columns_of(x: Any, path: str = '') -> dict[str, str]:
         return {path: f"{tuple(x.shape[1:])} {str(x.dtype).removeprefix('torch.')}"}
     return {path: type(x[0]).__name__ if isinstance(x, (tuple, list)) else repr(x)}
 
-def explain_mismatch(batches: Mapping[str, Any]) -> str | None:
+def explain_unjoinable_batches(batches: Mapping[str, Any]) -> str | None:
     "The reason why the batches of these sources cannot be joined, as text; None if they can be."
     found, wrong = {name: _columns_of(b) for name, b in batches.items()}, []
     for path in dict.fromkeys(p for columns in found.values() for p in columns):
@@ -445,7 +446,8 @@ def read(self: Mixture, ids: Iterable[int], readers: Sequence[Callable[..., Any]
     if len(used) == 1: return batches[0]
     try: return _joined(batches, places)
     except _BatchMismatch:
-        raise ValueError(explain_mismatch(dict(zip([self.names[k] for k in used], batches)))) from None
+        raise ValueError(explain_unjoinable_batches(
+                dict(zip([self.names[k] for k in used], batches)))) from None
 
 # %% ../../nbs/02_data/09_mixture.ipynb #d521e1fd
 class _OverlappingItems:

@@ -6,7 +6,7 @@
 __all__ = ['BATCH_ALIGNMENT', 'MAX_NESTING', 'SENDABLE_TYPES', 'ORDER_STRUCT', 'NEWS_STRUCT', 'TOOK', 'DONE', 'FAILED',
            'MAX_ORDER_BYTES', 'MAX_READER_DEATHS', 'MAX_STOPPED_S', 'UnsendableBatch', 'BatchEncoder', 'BatchDecoder',
            'pack_batch', 'unpack_batch', 'detach_descriptors', 'MicroBatchKey', 'UnreadableBatch', 'ReaderProcess',
-           'process_stats', 'ReaderPool']
+           'process_state_and_memory', 'ReaderPool']
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #ab046c31
 import fcntl
@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics import die_with_parent, ignore_signals, set_process_name, patch
+from ..basics import die_with_parent, ignore_stop_signals, set_process_name, patch
 from ..exact.determinism import RNG_LOCK
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #a4413a63
@@ -251,7 +251,7 @@ def _become(number: int, parent: int, keep: Iterable[int]) -> None:
     "Turn a fresh fork of the training process into reader `number`."
     die_with_parent()
     if os.getppid() != parent: os._exit(0)   # the parent died before this check
-    ignore_signals(heirs=False)
+    ignore_stop_signals(heirs=False)
     for s in signal.valid_signals() - {signal.SIGTERM}:   # the parent's handlers save checkpoints
         if callable(signal.getsignal(s)): signal.signal(s, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)   # for a dataset that starts processes
@@ -319,7 +319,7 @@ class ReaderProcess:
     kill_reason: str = '' # Why we killed it, if we did
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #45f53a9b
-def process_stats(pid: int) -> tuple[str, int] | None:
+def process_state_and_memory(pid: int) -> tuple[str, int] | None:
     "The kernel's state letter of a process, and its private memory in bytes; None if it has ended."
     try:
         state = Path(f'/proc/{pid}/stat').read_bytes().rsplit(b')', 1)[1].split()[0].decode()
@@ -387,7 +387,7 @@ def _start(self: ReaderPool, number: int) -> bool:
     theirs.close()
     ours.setblocking(False)
     self.readers.append(ReaderProcess(number, pid, ours, self.waited_seconds,
-                                      (process_stats(pid) or (None, None))[1]))
+                                      (process_state_and_memory(pid) or (None, None))[1]))
     return True
 
 def _fork() -> int:
@@ -591,7 +591,8 @@ def _look_after(self: ReaderPool, place: MicroBatchKey) -> None:
     self.last_checked_at = now
     taken = {self.outstanding_orders.get(r.order_in_progress) for r in self.readers}
     for r in [*self.readers]:
-        if (found := process_stats(r.pid)) is None: continue   # it has ended; its socket will report that
+        # it has ended; its socket will report that
+        if (found := process_state_and_memory(r.pid)) is None: continue
         r.stopped_since = None if found[0] != 'T' else now if r.stopped_since is None else r.stopped_since
         if why := self._wrong(r, found[1], place not in taken, now): self._kill(r, why)
 

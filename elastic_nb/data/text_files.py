@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['JSON_SNIFF_BYTES', 'UNIT_BYTES', 'InputFile', 'translate_read_errors', 'resolve_codec', 'open_text',
-           'list_input_files', 'EncodingValidator', 'validate_and_hash', 'encode_utf8', 'parse_json_line', 'iter_rows',
-           'read_text', 'expand_globs', 'TextUnit', 'FileSource', 'too_long_error', 'encode_unit', 'encode_in_order',
-           'RowSource', 'DocumentFilter', 'FilteredSource']
+           'list_file_parts', 'EncodingValidator', 'validate_and_hash', 'encode_utf8', 'read_json_line_text',
+           'iter_rows', 'read_text', 'expand_globs', 'TextUnit', 'FileSource', 'too_long_error', 'encode_unit',
+           'encode_in_order', 'RowSource', 'DocumentFilter', 'FilteredSource']
 
 # %% ../../nbs/02_data/01_text_files.ipynb #5196071e
 import codecs
@@ -150,7 +150,7 @@ def open_text(part: InputFile, encoding: str = 'utf-8') -> TextIO:
         with part.open() as f: codec = encoding[:6] if f.read(4).startswith(marks) else encoding
     return io.TextIOWrapper(part.open(), codec, newline='\n')
 
-def list_input_files(path: str | Path, encoding: str = 'utf-8') -> list[InputFile]:
+def list_file_parts(path: str | Path, encoding: str = 'utf-8') -> list[InputFile]:
     "The parts of the file at `path`. Raises ValueError if it cannot be read or its format is unknown."
     parts = []
     with translate_read_errors(str(path)):
@@ -230,7 +230,7 @@ def encode_utf8(text: str, where: str) -> bytes:
         raise ValueError(f"{where}: {text[e.start:e.end]!a} is half of a character (a lone surrogate)") from e
 
 # %% ../../nbs/02_data/01_text_files.ipynb #f3645642
-def parse_json_line(line: bytes | str, field: str, where: str) -> bytes:
+def read_json_line_text(line: bytes | str, field: str, where: str) -> bytes:
     "The text in a line of JSON. Raises ValueError if there is none."
     try: row = json.loads(line if isinstance(line, str) else line.decode())
     except ValueError as e: raise ValueError(f"{where}: not JSON ({e})") from e
@@ -266,7 +266,7 @@ def iter_rows(part: InputFile, field: str = 'text', encoding: str = 'utf-8') -> 
         with open_text(part, encoding) as lines:
             for n, line in enumerate(lines, 1):
                 if line.strip():
-                    yield f'line {n:,}', parse_json_line(line.strip(), field, f'{part.name}, line {n}')
+                    yield f'line {n:,}', read_json_line_text(line.strip(), field, f'{part.name}, line {n}')
     elif part.format == 'json':
         try:
             with open_text(part, encoding) as f: found = json.load(f)
@@ -283,7 +283,7 @@ def iter_rows(part: InputFile, field: str = 'text', encoding: str = 'utf-8') -> 
 # %% ../../nbs/02_data/01_text_files.ipynb #a14b4bbb
 def read_text(path: str | Path, field: str = 'text', encoding: str = 'utf-8') -> bytes:
     "All documents in a file as UTF-8, separated by line ends. Raises ValueError if it cannot be read."
-    found, parts = [], list_input_files(path, encoding)
+    found, parts = [], list_file_parts(path, encoding)
     validate_and_hash(path, parts, encoding)
     for part in parts:
         if part.format == 'text':
@@ -333,7 +333,7 @@ class FileSource:
     @cached_property
     def parts(self) -> dict[str, list[InputFile]]:
         "The parts of each file."
-        return {f: list_input_files(f, self.encoding) for f in self.files}
+        return {f: list_file_parts(f, self.encoding) for f in self.files}
 
     def identity(self) -> dict[str, Any]:
         "The identity of the content: any changed byte changes it. ValueError for files that are not text."
@@ -440,7 +440,7 @@ def _lines(self: FileSource, path: str, start: int, number: int, count: int) -> 
         f.seek(start)
         for n in range(number + 1, number + count + 1):
             if line := f.readline().strip():
-                yield parse_json_line(line, self.field, f'{path}, line {n}'), True
+                yield read_json_line_text(line, self.field, f'{path}, line {n}'), True
 
 @patch
 def _documents(self: FileSource, part: InputFile) -> Iterator[TextUnit]:

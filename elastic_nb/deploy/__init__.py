@@ -6,10 +6,10 @@
 __all__ = []
 
 # %% ../../nbs/14_deploy/00_overview.ipynb #84668d7f
-from ..basics import lazy
+from ..basics import lazy_imports
 
 # %% ../../nbs/14_deploy/00_overview.ipynb #0c149e17
-__getattr__, __dir__ = lazy('elastic_nb.deploy', {
+__getattr__, __dir__ = lazy_imports('elastic_nb.deploy', {
     '.values': 'ChartValues',
     '.values_reader': 'read_values LEAVES values_schema',
     '.chart': 'validate_chart render_chart explain_chart config_from_objects',

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['CHART_FOLDER', 'KUBERNETES_VERSIONS', 'KubernetesObjects', 'PURPOSE', 'import_extra', 'core_api_mistakes',
-           'lost_fields', 'jobset_mistakes', 'VolcanoJob', 'volcano_mistakes', 'object_mistakes', 'render_chart',
-           'load_objects', 'check_combinations', 'node_pod_spec', 'config_from_objects', 'validate_chart', 'purpose',
-           'explain_chart', 'render_generated_files']
+           'lost_fields', 'jobset_mistakes', 'VolcanoJob', 'volcano_mistakes', 'kubernetes_object_mistakes',
+           'render_chart', 'parse_manifests', 'check_value_combinations', 'node_pod_spec', 'config_from_objects',
+           'validate_chart', 'object_purpose', 'explain_chart', 'render_chart_files']
 
 # %% ../../nbs/14_deploy/03_chart.ipynb #ff790688
 import json
@@ -119,7 +119,7 @@ def _inside(o: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for volume in o['spec'].get('volumes', []):
         yield dict(apiVersion='v1', kind='PersistentVolumeClaim', metadata=meta, spec=volume['volumeClaim'])
 
-def object_mistakes(o: dict[str, Any], versions: Iterable[str] = KUBERNETES_VERSIONS) -> list[str]:
+def kubernetes_object_mistakes(o: dict[str, Any], versions: Iterable[str] = KUBERNETES_VERSIONS) -> list[str]:
     "The mistakes in an object, for any of these versions of Kubernetes, one sentence each."
     other = {'JobSet': jobset_mistakes, 'batch.volcano.sh/v1alpha1': volcano_mistakes}
     look = other.get(o['kind']) or other.get(o['apiVersion'])
@@ -142,7 +142,7 @@ def render_chart(given: dict[str, Any], release: str = 'elastic-nb', namespace: 
         raise BadConfig(re.sub(r'.*error calling fail: ', '', str(e), flags=re.S)) from None
     return {Path(name).name: text for name, text in sorted(found.items()) if text.strip()}
 
-def load_objects(manifests: dict[str, str]) -> KubernetesObjects:
+def parse_manifests(manifests: dict[str, str]) -> KubernetesObjects:
     "All objects in the manifests."
     read = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)   # CSafeLoader is fast, but not always available
     return [o for text in manifests.values() for o in yaml.load_all(text, read) if o]
@@ -214,7 +214,7 @@ def _pods(v: ChartValues) -> Iterator[str]:
         if not f'{getattr(d, name)}/'.startswith('/data/'):
             yield f"diloco.{name} = {getattr(d, name)}: must be in /data, for other folders are read-only"
 
-def check_combinations(v: ChartValues, given: dict[str, Any]) -> list[str]:
+def check_value_combinations(v: ChartValues, given: dict[str, Any]) -> list[str]:
     "The mistakes in combinations of values, one sentence each."
     return [*_pods(v), *(() if v.config else _multiples(v)), *_idle(v, given), *_etcd(v)]
 
@@ -243,9 +243,9 @@ def validate_chart(files: Iterable[str | Path] = (), sets: Iterable[str] = (), s
                                                                            KubernetesObjects]:
     "Values, manifests and objects, all validated. Raises BadConfig with all mistakes, OSError."
     values, given = read_values(files, sets, set_files)
-    if wrong := check_combinations(values, given): raise BadConfig('\n'.join(wrong))
-    found = load_objects(manifests := render_chart(given))
-    wrong = [said for o in found for said in object_mistakes(o, versions)]
+    if wrong := check_value_combinations(values, given): raise BadConfig('\n'.join(wrong))
+    found = parse_manifests(manifests := render_chart(given))
+    wrong = [said for o in found for said in kubernetes_object_mistakes(o, versions)]
     try: config_from_objects(found)
     except BadConfig as e: wrong += [f'config of the run: {said}' for said in str(e).splitlines()]
     if wrong: raise BadConfig('\n'.join(wrong))
@@ -284,7 +284,7 @@ PURPOSE = { # Purpose of each kind of object
     'Job': "the nodes: a pod for each, which is replaced alone when it fails",
     'JobSet': "the nodes as a Job, which is started anew only when too many are lost for good"}
 
-def purpose(o: dict[str, Any]) -> str:
+def object_purpose(o: dict[str, Any]) -> str:
     "The purpose of an object."
     if o['kind'] != 'Service': return PURPOSE[o['kind']]
     etcd = o['spec']['selector']['app.kubernetes.io/component'] == 'etcd'
@@ -295,7 +295,7 @@ def explain_chart(v: ChartValues, found: KubernetesObjects) -> str:
     images, etcd = {}, f'{v.etcd.image}:{v.etcd.tag}'
     if v.etcd.enabled and not v.etcd.digest: images[etcd] = 'write etcd.digest'
     if '@sha256:' not in v.deploymentImage: images[v.deploymentImage] = 'write NAME@sha256:...'
-    parts = {'Created:': [f"{o['kind']} {o['metadata']['name']}: {purpose(o)}" for o in found],
+    parts = {'Created:': [f"{o['kind']} {o['metadata']['name']}: {object_purpose(o)}" for o in found],
              'What survives:': [*_losses(v)],
              'Not checked here:': [
                  *(f"{name}: which bytes that tag is; to pin them {said}" for name, said in images.items()),
@@ -303,7 +303,7 @@ def explain_chart(v: ChartValues, found: KubernetesObjects) -> str:
     return '\n'.join(line for head, lines in parts.items() for line in [head, *(f'  {x}' for x in lines)])
 
 # %% ../../nbs/14_deploy/03_chart.ipynb #70944a9a
-def render_generated_files() -> dict[str, str]:
+def render_chart_files() -> dict[str, str]:
     "The chart files that are generated from the schema class: name -> text."
     rows = ['# Values of the chart', '', '| value | type | default | meaning |', '|---|---|---|---|']
     for name, x in LEAVES.items():

@@ -9,10 +9,10 @@ __all__ = ['torchrun_handler']
 from collections.abc import Callable
 from typing import Any
 
-from ..basics import lazy
+from ..basics import lazy_imports
 
 # %% ../../nbs/06_elastic/00_overview.ipynb #eb7576b7
-__getattr__, __dir__ = lazy('elastic_nb.elastic', {
+__getattr__, __dir__ = lazy_imports('elastic_nb.elastic', {
     '.fault_injection': 'Fault WorkerFaults fail_at parse_fault',
     '.membership': 'Member Generation',
     '.ledger': 'Ledger Event recoveries',

@@ -6,11 +6,12 @@
 __all__ = ['RDZV_DEFAULTS', 'STORE_READ_TIMEOUT_S', 'PING_INTERVAL_S', 'MIN_LINE_TIMEOUT_S', 'LINE_TIMEOUT_FACTOR',
            'MAX_FIRST_LINE', 'IDENTIFY_TIMEOUT_S', 'STORE_LOSS_LIMIT_S', 'LOST_HOST_MESSAGE', 'LEAVE_MERGE_S',
            'REFUSAL_FILE', 'RUN_ENDED_MESSAGE', 'HOST_LINGER_S', 'OTHERS_CONTINUE', 'OTHERS_GONE', 'SIOCGIFADDR',
-           'LocalClockStateHolder', 'with_local_clock', 'RendezvousConfig', 'make_torch_handler', 'NodeConnection',
-           'NodeTransport', 'NodeAgent', 'base_store', 'round_members', 'RendezvousClient', 'wait_for_port',
-           'rendezvous_state', 'LocalNodeIO', 'NodeWait', 'StoreWatch', 'NodeShutdownRequest', 'write_refusal',
-           'read_refusal', 'RefusalNotes', 'NodeSupervisor', 'explain_missing_store', 'supervise_local_node',
-           'parse_rendezvous', 'parse_host_port', 'is_loopback', 'own_address', 'ipv4_addresses', 'reachable_address']
+           'LocalClockStateHolder', 'use_local_clock', 'RendezvousConfig', 'make_torch_handler', 'NodeConnection',
+           'NodeTransport', 'NodeAgent', 'run_rendezvous_store', 'identify_round_members', 'RendezvousClient',
+           'wait_for_port', 'rendezvous_state', 'LocalNodeIO', 'MinNodesWait', 'StoreHealth', 'NodeShutdownRequest',
+           'write_folder_refusal', 'read_folder_refusal', 'FolderRefusalCheck', 'NodeSupervisor',
+           'explain_missing_store', 'supervise_local_node', 'parse_rendezvous_config', 'parse_host_port', 'is_loopback',
+           'own_address', 'ipv4_addresses', 'reachable_address']
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #031a6bd0
 import fcntl
@@ -48,12 +49,12 @@ from .fault_injection import Fault
 from .ledger import Event, Ledger
 from .membership import Generation
 from .node_controller import (SLOTS_PER_NODE, ClusterState, ClusterStateStore,
-                                                NodeController, node_of)
+                                                NodeController, node_of_worker)
 from .supervisor import (EventBuffer, EventListener, RunStopped, ShutdownRequest,
                                            Supervisor,
                                            capture_signals)
 from .worker_pool import WorkerPool, RunFailed, RunRefused, Worker
-from .zygote import JsonLineReader, address_family, loopback_store, send
+from .zygote import JsonLineReader, address_family, loopback_store, send_json_line
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #83f475b0
 class LocalClockStateHolder(torch_rendezvous._BackendRendezvousStateHolder):
@@ -96,7 +97,7 @@ class LocalClockStateHolder(torch_rendezvous._BackendRendezvousStateHolder):
         s.last_heartbeats = {node: of(node, at) for node, at in s.last_heartbeats.items()}
         if s.deadline is not None: s.deadline = of(None, s.deadline)
 
-def with_local_clock(handler: Any) -> Any:
+def use_local_clock(handler: Any) -> Any:
     "Stops a PyTorch handler from comparing clocks; returns other handlers unchanged."
     old = getattr(handler, '_state_holder', None)
     if type(old) is torch_rendezvous._BackendRendezvousStateHolder:
@@ -133,7 +134,7 @@ def make_torch_handler(m: RendezvousConfig) -> Any:
     about = m.backend, m.endpoint, m.run_id, m.min_nodes, m.max_nodes, m.host
     try: params = RendezvousParameters(*about, **more | m.backend_options)
     except ValueError as e: raise BadConfig(str(e)) from None
-    return with_local_clock(get_rendezvous_handler(params))
+    return use_local_clock(get_rendezvous_handler(params))
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #3cca8efb
 class NodeConnection:
@@ -145,7 +146,7 @@ class NodeConnection:
 
     def send(self, message: dict[str, Any]) -> None:
         "Sends a message; if the other end is gone, the reader notices."
-        with suppress(OSError), self.lock: send(self.sock, message)
+        with suppress(OSError), self.lock: send_json_line(self.sock, message)
 
     def close(self) -> None:
         with suppress(OSError): self.sock.shutdown(socket.SHUT_RDWR)
@@ -286,8 +287,9 @@ class NodeAgent(SimpleElasticAgent):
         for key in ('MASTER_ADDR', 'MASTER_PORT'): info.store.set(key, '0')   # newcomers wait for these keys
         self.rejoin_event.clear()
         worker_group.group_rank, worker_group.group_world_size = info.rank, info.world_size
-        base = base_store(self.handler)
-        self.put_message('met', *round_members(info.store, base, info.rank, info.world_size, self.id))
+        base = run_rendezvous_store(self.handler)
+        self.put_message('met',
+                         *identify_round_members(info.store, base, info.rank, info.world_size, self.id))
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]: return {}
     def _stop_workers(self, worker_group: WorkerGroup) -> None: "Workers continue, so this does nothing."
@@ -302,14 +304,14 @@ class NodeAgent(SimpleElasticAgent):
         if self.rejoin_event.is_set(): self._restart_workers(worker_group)
         return RunResult(WorkerState.HEALTHY)
 
-def base_store(handler: Any) -> dist.Store:
+def run_rendezvous_store(handler: Any) -> dist.Store:
     "Returns the store that all rounds of a run share."
     return dist.PrefixStore(f'elastic-nb/{handler.get_run_id()}', handler._store)
 
 IDENTIFY_TIMEOUT_S = 5. # Seconds for all nodes of a round to identify themselves
 
-def round_members(store: dist.Store, base: dist.Store, rank: int, world: int, id: int
-                  ) -> tuple[int, list[int]]:
+def identify_round_members(store: dist.Store, base: dist.Store, rank: int, world: int, id: int
+                           ) -> tuple[int, list[int]]:
     "Returns the number of this round, and its living nodes in rank order."
     number = int(store.compare_set('elastic-nb/round', '', str(base.add('rounds', 1))))
     store.set(f'elastic-nb/node/{rank}', str(id))
@@ -324,7 +326,7 @@ class RendezvousClient:
         self.meeting, self.worker_count, self.wires = meeting, workers, wires
         if meeting.backend == 'c10d' and meeting.hosts_store is False: wait_for_port(meeting.endpoint)
         self.handler = make_torch_handler(meeting)
-        base = base_store(self.handler)
+        base = run_rendezvous_store(self.handler)
         self.node_id, self.state_store = base.add('nodes', 1) - 1, ClusterStateStore(base)
         self.agent: NodeAgent | None = None
 
@@ -357,7 +359,7 @@ class RendezvousClient:
             if self.agent and not self.agent.has_ended: return   # the agent replaces a lost lease
             seat.close()
         self.handler = make_torch_handler(self.meeting)
-        self.state_store = ClusterStateStore(base_store(self.handler))
+        self.state_store = ClusterStateStore(run_rendezvous_store(self.handler))
 
 def wait_for_port(endpoint: str, seconds: float = STORE_READ_TIMEOUT_S) -> None:
     "Waits until something listens on `endpoint`. Raises OSError after a timeout."
@@ -402,13 +404,13 @@ class LocalNodeIO:
                                joined=gen.joined,
                       reason=gen.reason)
         for name in gen.lost:
-            node = node_of(name)
+            node = node_of_worker(name)
             if node != self.rdzv_client.node_id: self.event_buffer.note('death', name,
                                                                         cause=f'node {node} lost')
         for w in self.pool.workers.values(): w.send(kind='generation', text=gen.encode(), store=store)
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #b4da2252
-class NodeWait:
+class MinNodesWait:
     "Decides how long this node waits for enough other nodes, and what it reports meanwhile."
     def __init__(self, meeting: RendezvousConfig, now: float) -> None:
         self.meeting = meeting
@@ -432,7 +434,7 @@ LOST_HOST_MESSAGE = ("with --rdzv-backend c10d the node at {} holds the store of
                      "and must not "
                 "die: its death ends the run (etcd-v3 has no such node)")
 
-class StoreWatch:
+class StoreHealth:
     "Tracks whether the rendezvous store answers, and how long to wait if it does not."
     def __init__(self, meeting: RendezvousConfig) -> None:
         self.meeting = meeting
@@ -493,12 +495,12 @@ class NodeShutdownRequest(ShutdownRequest):
 # %% ../../nbs/06_elastic/17_agent.ipynb #09bf8604
 REFUSAL_FILE = '.refused' # A file in the folder of checkpoints
 
-def write_refusal(meeting: RendezvousConfig) -> None:
+def write_folder_refusal(meeting: RendezvousConfig) -> None:
     "Notifies this folder's owner that another node of its run was refused the folder."
     said = dict(run_id=meeting.run_id, host=meeting.host)
     with suppress(OSError): Path(meeting.checkpoint_folder, REFUSAL_FILE).write_text(json.dumps(said))
 
-def read_refusal(m: RendezvousConfig) -> str:
+def read_folder_refusal(m: RendezvousConfig) -> str:
     "Returns a message, once, if another node was refused this node's folder; otherwise ''."
     note = Path(m.checkpoint_folder, REFUSAL_FILE)
     try: said = json.loads(note.read_text())
@@ -509,7 +511,7 @@ def read_refusal(m: RendezvousConfig) -> str:
             "and has ended: start it "
             "again with a folder of its own (--out)")
 
-class RefusalNotes:
+class FolderRefusalCheck:
     "Checks once per second whether another node was refused this node's folder."
     def __init__(self, meeting: RendezvousConfig) -> None: self.meeting, self.last_checked_at = meeting, 0.
 
@@ -517,7 +519,7 @@ class RefusalNotes:
         "Returns the message, if there is a note."
         if not self.meeting.checkpoint_folder or now < self.last_checked_at + 1.: return ''
         self.last_checked_at = now
-        return read_refusal(self.meeting)
+        return read_folder_refusal(self.meeting)
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #8f27eaf7
 class NodeSupervisor(Supervisor):
@@ -544,18 +546,19 @@ class NodeSupervisor(Supervisor):
                                                           most=meeting.max_nodes)
         self.slots.first_slot = SLOTS_PER_NODE * self.rdzv_client.node_id
         self.pool.extra_sockets = [self.wires.wake_socket]
-        self.store_watch, self.refusal_notes = StoreWatch(meeting), RefusalNotes(meeting)
+        self.store_watch, self.refusal_notes = StoreHealth(meeting), FolderRefusalCheck(meeting)
         self.shutdown_request = NodeShutdownRequest(grace)
         if meeting.start_remark: self.node_io.warn(meeting.start_remark)
         if meeting.backend == 'c10d': self.node_io.warn(LOST_HOST_MESSAGE.format(meeting.endpoint))
-        self.wait = NodeWait(meeting, time.monotonic())
+        self.wait = MinNodesWait(meeting, time.monotonic())
         self.rdzv_client.start()
 
     def join(self, meeting: RendezvousConfig) -> RendezvousClient:
         "Joins the rendezvous; returns its client. Raises RunFailed."
         try: return RendezvousClient(meeting, self.slots.world_size, self.wires)
         except (RendezvousError, OSError) as e:
-            why = [explain_missing_store(meeting, e), read_refusal(meeting) if meeting.checkpoint_folder
+            why = [explain_missing_store(meeting, e),
+                   read_folder_refusal(meeting) if meeting.checkpoint_folder
                    else '']
             raise RunFailed('; '.join(filter(None, why))) from None
 
@@ -737,7 +740,7 @@ RUN_ENDED_MESSAGE = 'the run {!r} has ended on the other nodes while {}: the res
 def end_as_outsider(self: NodeSupervisor) -> None:
     "Handles the end of a run without this node. Raises RunFailed unless the node was an unneeded spare."
     membership, run_id = self.rdzv_client, self.meeting.run_id
-    with suppress(Exception): base_store(membership.handler).add('seen', 1)
+    with suppress(Exception): run_rendezvous_store(membership.handler).add('seen', 1)
     if self.coordinator.newest_generation: raise RunFailed(RUN_ENDED_MESSAGE.format(run_id,
                                                                          'this one was cut off from them'))
     if not self.wait.spare:
@@ -766,7 +769,8 @@ def linger(self: NodeSupervisor) -> None:
     if self.meeting.backend != 'c10d' or self.meeting.hosts_store is False or not state: return
     waiting, end = len({*state.redundancy_list, *state.wait_list}), time.monotonic() + HOST_LINGER_S
     with suppress(Exception):
-        while base_store(handler).add('seen', 0) < waiting and time.monotonic() < end: time.sleep(.02)
+        while run_rendezvous_store(handler).add('seen', 0) < waiting and time.monotonic() < end:
+            time.sleep(.02)
 
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #febae0a3
@@ -898,8 +902,8 @@ def supervise_local_node(meeting: RendezvousConfig, pool: WorkerPool, entry: str
     return ledger.events()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #a4eaad4d
-def parse_rendezvous(nnodes: str, backend: str, endpoint: str, run_id: str, conf: dict[str, str],
-                     node_rank: int | None, local_addr: str | None) -> RendezvousConfig:
+def parse_rendezvous_config(nnodes: str, backend: str, endpoint: str, run_id: str, conf: dict[str, str],
+                            node_rank: int | None, local_addr: str | None) -> RendezvousConfig:
     "Creates the rendezvous settings from torchrun's options. Raises BadConfig."
     least, _, most = nnodes.partition(':')
     if not (least.isdigit() and (most or least).isdigit() and 1 <= int(least) <= int(most or least)):

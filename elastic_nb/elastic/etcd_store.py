@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['WATCH_SILENCE_S', 'MAX_TXN_OPS', 'EtcdError', 'EtcdUnreachable', 'EtcdAccessDenied', 'LeaseLost', 'b64_encode',
-           'b64_decode', 'range_end', 'EtcdAccess', 'parse_endpoints', 'EtcdClient', 'response_error',
+           'b64_decode', 'prefix_range_end', 'EtcdAccess', 'parse_endpoints', 'EtcdClient', 'response_error',
            'connection_error', 'unreachable_error', 'KeyValue', 'parse_kvs', 'range_request', 'op_get', 'op_put',
-           'op_delete', 'if_unchanged_since', 'loses_writes', 'boot_s', 'EtcdSession', 'EtcdStore', 'chunked']
+           'op_delete', 'if_unchanged_since', 'can_version_lose_writes', 'seconds_since_boot', 'EtcdSession',
+           'EtcdStore', 'split_into_chunks']
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #9e8a8e05
 import base64
@@ -47,7 +48,7 @@ def b64_decode(text: str) -> bytes:
     "Decodes the gateway's base64."
     return base64.b64decode(text)
 
-def range_end(prefix: str) -> bytes:
+def prefix_range_end(prefix: str) -> bytes:
     "Returns the first key after all keys that begin with `prefix`: an etcd range needs an end."
     key = prefix.encode()
     return key[:-1] + bytes([key[-1] + 1])
@@ -287,7 +288,8 @@ def parse_kvs(part: dict[str, Any]) -> list[KeyValue]:
 
 def range_request(key: str, prefix: bool = False, **more: Any) -> dict[str, Any]:
     "Returns the request for one key, or for all keys that begin with `key`."
-    return {'key': b64_encode(key), **({'range_end': b64_encode(range_end(key))} if prefix else {}), **more}
+    return {'key': b64_encode(key), **({'range_end': b64_encode(prefix_range_end(key))} if prefix else {}),
+            **more}
 
 def op_get(key: str, prefix: bool = False, **more: Any) -> dict[str, Any]:
     "Returns the operation of a transaction that reads `key`."
@@ -334,7 +336,7 @@ def delete(self: EtcdClient, key: str, prefix: bool = False) -> int:
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #65538312
 _warned: set[str] = set() # Versions that this process has warned about
 
-def loses_writes(version: str) -> bool:
+def can_version_lose_writes(version: str) -> bool:
     "Whether an etcd of this version can lose writes when a member is killed: 3.5.0 to 3.5.2."
     return version.partition('-')[0] in ('3.5.0', '3.5.1', '3.5.2')
 
@@ -351,7 +353,7 @@ def version_of(self: EtcdClient, endpoint: str) -> str:
 def warn_of_version(self: EtcdClient, endpoint: str) -> None:
     "Warns if the etcd at `endpoint` can lose writes; once for each version."
     self.etcd_version = self.version_of(endpoint)
-    if not loses_writes(self.etcd_version) or self.etcd_version in _warned: return
+    if not can_version_lose_writes(self.etcd_version) or self.etcd_version in _warned: return
     _warned.add(self.etcd_version)
     warnings.warn(f'etcd {self.etcd_version} at {endpoint} can lose writes when a member is killed '
                   '(etcd issue 13766): take 3.4.x, or 3.5.3 or later; 3.5.6 or later is best', stacklevel=2)
@@ -405,7 +407,7 @@ def _watch_failed(self: EtcdClient, endpoint: str, status: int, body: bytes) -> 
     return error
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #5bd0bf7b
-def boot_s() -> float:
+def seconds_since_boot() -> float:
     "Returns seconds since the machine started, sleep included: the lease of a suspended machine also ends."
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
@@ -434,7 +436,7 @@ class EtcdSession:
 @patch
 def _open(self: EtcdSession) -> None:
     "Gets the lease and writes the node's key. Raises EtcdError, also if another node has this name."
-    asked = boot_s()
+    asked = seconds_since_boot()
     got = self.client.request('/v3/lease/grant', {'TTL': str(self.ttl_s)})
     self.lease, self.ttl_s = int(got['ID']), int(got['TTL'])
     self.lease_ends_at = asked + self.ttl_s
@@ -460,14 +462,14 @@ def _keep(self: EtcdSession) -> None:
     "Renews the lease three times per lifetime, until it is closed or lost; the thread runs this."
     pause = self.ttl_s / 3
     while not self.stop.wait(pause):
-        asked, pause = boot_s(), self.ttl_s / 3
+        asked, pause = seconds_since_boot(), self.ttl_s / 3
         try:
             got = self.client.request('/v3/lease/keepalive', {'ID': str(self.lease)}, limit_s=self.ttl_s / 3)
             left = int(got['result'].get('TTL', 0))
             if left <= 0: return self._lose('etcd has ended it')
             self.lease_ends_at = asked + left
         except EtcdUnreachable as e:
-            if boot_s() >= self.lease_ends_at: return self._lose(str(e))
+            if seconds_since_boot() >= self.lease_ends_at: return self._lose(str(e))
             pause = .05
         except Exception as e: return self._lose(str(e))
 
@@ -479,7 +481,7 @@ def _lose(self: EtcdSession, reason: str) -> None:
 def lost_reason(self: EtcdSession) -> str:
     "Returns why the lease is lost, or ''. If etcd is stopped, the process's own clock decides."
     if self.stop.is_set() and not self.loss_reason: return f'the session of {self.name} is closed'
-    if not self.loss_reason and boot_s() >= self.lease_ends_at:
+    if not self.loss_reason and seconds_since_boot() >= self.lease_ends_at:
         self._lose(f'it was not renewed within {self.ttl_s} s')
     after = 'others may have continued without it'
     return self.loss_reason and f'the lease of {self.name} is lost: {self.loss_reason}; {after}'
@@ -573,7 +575,7 @@ class EtcdStore(Store):
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #dbbfdc13
 MAX_TXN_OPS = 100 # Operations in one transaction (etcd allows 128 by default)
 
-def chunked(items: list, size: int = MAX_TXN_OPS) -> list[list]:
+def split_into_chunks(items: list, size: int = MAX_TXN_OPS) -> list[list]:
     "Splits `items` into lists of at most `size`."
     return [items[i:i + size] for i in range(0, len(items), size)]
 
@@ -582,7 +584,7 @@ def chunked(items: list, size: int = MAX_TXN_OPS) -> list[list]:
 def _now(self: EtcdStore, keys: list[str], **more: Any) -> tuple[int, list[KeyValue | None]]:
     "Returns a revision, and each key or None; a watch that starts after this revision misses no change."
     first, found = 0, []
-    for some in chunked(keys):
+    for some in split_into_chunks(keys):
         revision, got = self.client.read(*[op_get(self.prefix + k, **more) for k in some])
         first = first or revision
         found += [g[0] if g else None for g in got]
@@ -622,7 +624,7 @@ def check(self: EtcdStore, keys: list[str]) -> bool:
 @patch
 def multi_set(self: EtcdStore, keys: list[str], values: list[str | bytes]) -> None:
     "Writes `keys`, a hundred per transaction."
-    for some in chunked(list(zip(keys, values, strict=True))):
+    for some in split_into_chunks(list(zip(keys, values, strict=True))):
         self.session.transact([], [op_put(self.prefix + k, v) for k, v in some])
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #c6cdc776

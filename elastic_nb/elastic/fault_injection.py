@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PHASES', 'CHECKPOINT_PHASES', 'FAULT_KINDS', 'FAULT_SIGNALS', 'SLOWDOWN_FACTOR', 'CLOCK_JUMP_S', 'HOLD_LIMIT_S',
-           'HOLD_ENV', 'Fault', 'fail_at', 'parse_fault', 'read_fault', 'WorkerKilled', 'WorkerFaults', 'check_faults',
-           'planned_faults', 'wait_for_release', 'FaultExecutor']
+           'HOLD_ENV', 'Fault', 'fail_at', 'parse_fault', 'parse_fault_with_kind', 'WorkerKilled', 'WorkerFaults',
+           'find_fault_plan_mistakes', 'planned_faults', 'hold_until_released', 'FaultExecutor']
 
 # %% ../../nbs/06_elastic/01_fault_injection.ipynb #15273759
 import os
@@ -93,7 +93,7 @@ def parse_fault(text: str, kind: str = 'kill') -> Fault:
     return Fault(int(worker), int(step), phase or None, kind)
 
 # %% ../../nbs/06_elastic/01_fault_injection.ipynb #ce8089b3
-def read_fault(text: str) -> Fault:
+def parse_fault_with_kind(text: str) -> Fault:
     "Parses `KIND WORKER@STEP[:PHASE]` as a `Fault`; the default kind is kill. Raises `ValueError`."
     kind, space, place = text.strip().rpartition(' ')
     kind = kind.strip() or 'kill'
@@ -122,7 +122,7 @@ class WorkerFaults:
         raise WorkerKilled(due)
 
 # %% ../../nbs/06_elastic/01_fault_injection.ipynb #3c1538c6
-def check_faults(config: RunConfig, faults: Iterable[Fault]) -> list[str]:
+def find_fault_plan_mistakes(config: RunConfig, faults: Iterable[Fault]) -> list[str]:
     "Returns the mistakes in a plan, one sentence each."
     slots, steps = config.elastic.workers + config.elastic.spares, config.training.steps
     wrong, dying = [], set()
@@ -145,7 +145,8 @@ def planned_faults(config: RunConfig) -> list[Fault]:
     "Returns the faults that the config's section `chaos` specifies. Raises BadConfig with all mistakes."
     chaos, wrong, faults = config.chaos, [], []
     if not chaos.enabled: return []
-    readers = dict(kill=parse_fault, hang=lambda text: parse_fault(text, 'hang'), faults=read_fault)
+    readers = dict(kill=parse_fault, hang=lambda text: parse_fault(text, 'hang'),
+                   faults=parse_fault_with_kind)
     for name, read in readers.items():
         for text in getattr(chaos, name):
             try: faults.append(read(text))
@@ -169,7 +170,7 @@ CLOCK_JUMP_S = 3600. # Seconds that a wall clock jumps ahead
 HOLD_LIMIT_S = 40. # Seconds after which a held worker continues in any case
 HOLD_ENV = 'ELASTIC_NB_HOLD' # Environment variable: the folder whose files end the holds
 
-def wait_for_release(fault: Fault) -> None:
+def hold_until_released(fault: Fault) -> None:
     "Waits up to `HOLD_LIMIT_S` seconds for this hold's file in $ELASTIC_NB_HOLD; not at all if it is unset."
     end = time.monotonic() + HOLD_LIMIT_S * (HOLD_ENV in os.environ)
     file = Path(os.environ.get(HOLD_ENV, ''), f'{fault.step}-{fault.phase}')
@@ -190,7 +191,7 @@ class FaultExecutor:
         "Injects `fault` now; returns if the worker survives it. Raises MemoryError (oom)."
         if fault.kind in FAULT_SIGNALS: os.kill(os.getpid(), FAULT_SIGNALS[fault.kind])
         if fault.kind == 'flap': os.kill(os.getpid(), signal.SIGKILL)
-        if fault.kind == 'hold': wait_for_release(fault)
+        if fault.kind == 'hold': hold_until_released(fault)
         while fault.kind == 'stuck': pass
         while fault.kind == 'blocked': time.sleep(1)   # like a collective, this lets other threads run
         if fault.kind == 'oom': bytearray(1 << 62)

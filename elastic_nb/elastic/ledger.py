@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['EVENT_COLUMNS', 'SCHEMA_VERSION', 'APPLICATION_ID', 'SCHEMA', 'STEP_KINDS', 'PACK_THRESHOLD', 'UNPACKED_ROWS',
            'EVENTS_SQL', 'PACKS_SQL', 'CHANGEABLE_SETTINGS', 'RunRows', 'Event', 'LedgerOpenFailed', 'enable_wal',
-           'Ledger', 'LedgerGap', 'DamagedRow', 'naming_damaged_file', 'parse_row_data', 'unpack_blocks',
-           'describe_process', 'is_process_alive', 'read_connection', 'StepTable', 'RunHistory', 'to_run_history',
-           'losses', 'world_size_by_generation', 'world_sizes', 'count_sample_errors', 'sample_digests_by_step',
-           'StepCommit', 'Outage', 'outages', 'recoveries', 'final_digest', 'final_weights', 'verdict', 'summary']
+           'Ledger', 'LedgerGap', 'DamagedRowError', 'add_path_to_damaged_row', 'parse_row_data', 'unpack_blocks',
+           'identify_process', 'is_process_alive', 'open_ledger_read_only', 'StepTable', 'RunHistory', 'to_run_history',
+           'committed_losses', 'make_world_size_lookup', 'committed_world_sizes', 'count_sample_errors',
+           'sample_digests_by_step', 'StepCommit', 'Outage', 'outages', 'recoveries', 'final_state_digest',
+           'final_weights_digest', 'compare_with_undisturbed_run', 'summarize_events']
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #9d26d801
 import json
@@ -30,12 +31,12 @@ from typing import Any
 
 import numpy as np
 
-from ..basics import process_start_time, patch
+from ..basics import process_start_ticks, patch
 from ..checkpoint.run_lock import describe_differences
 from ..exact.shuffle import shard_range
-from .ledger_columns import (MISSING_INT, ColumnBlock, SampleDigest, to_blocks,
+from .ledger_columns import (MISSING_INT, ColumnBlock, SampleDigest, rows_to_blocks,
                                                compact_contribution, merge_blocks, pack_block,
-                                               micro_batch_positions, unpack_block)
+                                               micro_batch_sample_range, unpack_block)
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #36d26d37
 @dataclass(frozen=True)
@@ -282,7 +283,7 @@ def close(self: Ledger) -> None:
 
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #f80df413
-class DamagedRow(ValueError):
+class DamagedRowError(ValueError):
     "A row of a ledger cannot be read; the message says which one, and what to do."
     def __init__(self, table: str, where: str, why: str, path: str | Path = 'the ledger'):
         self.about = table, where, why
@@ -291,24 +292,24 @@ class DamagedRow(ValueError):
                          f"out, in SQLite: DELETE FROM {table} WHERE {where}")
 
 @contextmanager
-def naming_damaged_file(path: str | Path) -> Iterator[None]:
+def add_path_to_damaged_row(path: str | Path) -> Iterator[None]:
     "Adds the file's name to errors about damaged rows in the block."
     try: yield
-    except DamagedRow as e: raise DamagedRow(*e.about, path) from None
+    except DamagedRowError as e: raise DamagedRowError(*e.about, path) from None
 
 def parse_row_data(text: str, where: str, table: str = 'events') -> dict[str, Any]:
-    "Parses the JSON object of a row. Raises DamagedRow."
+    "Parses the JSON object of a row. Raises DamagedRowError."
     try: found = json.loads(text)
-    except (TypeError, ValueError) as e: raise DamagedRow(table, where, str(e)) from None
-    if not isinstance(found, dict): raise DamagedRow(table, where, "it should hold a JSON object")
+    except (TypeError, ValueError) as e: raise DamagedRowError(table, where, str(e)) from None
+    if not isinstance(found, dict): raise DamagedRowError(table, where, "it should hold a JSON object")
     return found
 
 def unpack_blocks(rows: Iterable[tuple[bytes, int]]) -> list[ColumnBlock]:
-    "The blocks in rows of `packs` (block, id). Raises DamagedRow."
+    "The blocks in rows of `packs` (block, id). Raises DamagedRowError."
     blocks = []
     for block, number in rows:
         try: blocks.append(unpack_block(block))
-        except (TypeError, ValueError) as e: raise DamagedRow('packs', f'id={number}', str(e)) from None
+        except (TypeError, ValueError) as e: raise DamagedRowError('packs', f'id={number}', str(e)) from None
     return blocks
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #d2649173
@@ -319,7 +320,7 @@ PACKS_SQL = 'SELECT block, id FROM packs WHERE run=?1 AND last>?3 ORDER BY id'
 @patch
 def events(self: Ledger, kind: str | None = None) -> list[Event]:
     "Returns this run's events in the order of their times; with `kind`, only events of that kind."
-    with self._lock, naming_damaged_file(self.path):
+    with self._lock, add_path_to_damaged_row(self.path):
         plain, packed = self._rows(kind)
         blocks = unpack_blocks(packed)
         rows = [(*row[:6], parse_row_data(row[6], f'id={row[0]}')) for row in plain]
@@ -359,18 +360,18 @@ def _pack(self: Ledger) -> None:
         last, = self._db.execute('SELECT max(last) FROM packs WHERE run=?', (self.run,)).fetchone()
         rows = self._db.execute(question, (self.run, last or 0)).fetchall()
         old = rows[:-UNPACKED_ROWS]
-        blocks = to_blocks((*row[:6], json.loads(row[6])) for row in old)
+        blocks = rows_to_blocks((*row[:6], json.loads(row[6])) for row in old)
         self._db.executemany('INSERT INTO packs VALUES (NULL, ?, ?, ?)',
                              [(self.run, int(b.id[-1]), pack_block(b)) for b in blocks])
         self._db.executemany('DELETE FROM events WHERE id=?', [row[:1] for row in old])
     self._fresh = UNPACKED_ROWS
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #91eb46c4
-def describe_process(pid: int | None = None) -> dict[str, Any]:
+def identify_process(pid: int | None = None) -> dict[str, Any]:
     """Identifies this process, or another one on this machine, so that `is_process_alive` can distinguish it
     from a later process with the same id."""
     pid = pid or os.getpid()
-    return dict(pid=pid, born=process_start_time(pid), boot=_boot(), host=socket.gethostname())
+    return dict(pid=pid, born=process_start_ticks(pid), boot=_boot(), host=socket.gethostname())
 
 def _boot() -> str | None:
     "Returns the id of this machine's current boot (Linux only)."
@@ -378,10 +379,10 @@ def _boot() -> str | None:
     return None
 
 def is_process_alive(writer: dict[str, Any] | None) -> bool | None:
-    "Whether the process that `describe_process` described is alive; None if that cannot be determined here."
+    "Whether the process that `identify_process` described is alive; None if that cannot be determined here."
     if not writer or writer['host'] != socket.gethostname(): return None
     if writer['boot'] != _boot(): return False
-    if writer['born'] is not None: return process_start_time(writer['pid']) == writer['born']
+    if writer['born'] is not None: return process_start_ticks(writer['pid']) == writer['born']
     try: os.kill(writer['pid'], 0)
     except ProcessLookupError: return False
     except PermissionError: pass   # it is alive, but belongs to another user
@@ -394,11 +395,11 @@ def writer(self: Ledger) -> dict[str, Any] | None:
         if self._begun: return json.loads(self._begun[2])
         rows, = self._ask(['SELECT * FROM runs WHERE run=?'], self.run)
     if not (rows and len(rows[0]) > 3 and rows[0][3]): return None
-    with naming_damaged_file(self.path): return parse_row_data(rows[0][3], f'run={self.run!r}', 'runs')
+    with add_path_to_damaged_row(self.path): return parse_row_data(rows[0][3], f'run={self.run!r}', 'runs')
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #a1ababb8
 @contextmanager
-def read_connection(path: str | Path) -> Iterator[sqlite3.Connection]:
+def open_ledger_read_only(path: str | Path) -> Iterator[sqlite3.Connection]:
     """Yields a read-only connection within a transaction, so that all answers are of the same moment.
     Raises ValueError if there is no ledger at `path`, or if it cannot be read."""
     path, log = Path(path), Path(f'{path}-wal')
@@ -409,7 +410,7 @@ def read_connection(path: str | Path) -> Iterator[sqlite3.Connection]:
                                      uri=True)) as db:
             db.execute('BEGIN')
             _check(db, path)
-            with naming_damaged_file(path): yield db
+            with add_path_to_damaged_row(path): yield db
     except sqlite3.Error as e: raise ValueError(f"{path} cannot be read as a ledger: {e}") from None
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #06020f96
@@ -420,7 +421,7 @@ def start(self: Ledger, config: dict[str, Any], writer: dict[str, Any] | None = 
     name."""
     with self._lock:
         now = datetime.now(timezone.utc).isoformat(timespec='seconds')
-        self._begun = now, json.dumps(config), json.dumps(writer or describe_process())
+        self._begun = now, json.dumps(config), json.dumps(writer or identify_process())
         try: return self._settle()
         except sqlite3.IntegrityError:
             self._begun = None
@@ -432,7 +433,7 @@ def config(self: Ledger) -> dict[str, Any] | None:
     with self._lock:
         rows, = self._ask(['SELECT config FROM runs WHERE run=?'], self.run)
         if self._begun: rows = [self._begun[1:]]
-    with naming_damaged_file(self.path):
+    with add_path_to_damaged_row(self.path):
         return parse_row_data(rows[0][0], f'run={self.run!r}', 'runs') if rows else None
 
 @patch
@@ -468,7 +469,8 @@ def promised_step(self: Ledger, config: dict[str, Any], identity: dict[str, Any]
     none. `identity`: everything that determines the result; a start with another one is a different run."""
     with self._lock: runs, = self._ask(['SELECT run, config FROM runs ORDER BY rowid DESC'])
     for run, text in runs:
-        with suppress(DamagedRow, KeyError, TypeError):   # a reader of the whole file reports a damaged row
+        # a reader of the whole file reports a damaged row
+        with suppress(DamagedRowError, KeyError, TypeError):
             if run == self.run or not self._same_place(parse_row_data(text, run), config): continue
             rows, = self._ask(["SELECT kind, step, data FROM events WHERE run=? AND "
                                "kind IN ('ready', 'checkpoint', 'restored', 'entered')"], run)
@@ -575,7 +577,7 @@ def to_run_history(events: Iterable[Event] | RunHistory) -> RunHistory:
     for n, e in enumerate(events):
         if e.kind in STEP_KINDS: steps.append((n, e.t, e.kind, e.worker, e.gen, e.step, e.data))
         else: others.append(e)
-    return RunHistory(others, to_blocks(steps))
+    return RunHistory(others, rows_to_blocks(steps))
 
 RunRows = Sequence[Event] | RunHistory # What the functions below take: the rows of one run
 
@@ -585,14 +587,14 @@ def history(self: Ledger, after: int = -1) -> RunHistory:
     with self._lock:
         plain, packed = self._rows(after=after)
         waiting = [(0, *row) for row in self._waiting] if after < 0 else []
-    with naming_damaged_file(self.path): return _history([*plain, *waiting], packed, after)
+    with add_path_to_damaged_row(self.path): return _history([*plain, *waiting], packed, after)
 
 def _history(plain: Iterable[tuple[Any, ...]], packed: Iterable[tuple[bytes, int]], after: int = -1
              ) -> RunHistory:
     rows = [(*row[:6], parse_row_data(row[6], f'id={row[0]}')) for row in plain]
     blocks = unpack_blocks(packed)
     if after >= 0: blocks = [b.where(b.id > after) for b in blocks]
-    blocks += to_blocks(row for row in rows if row[2] in STEP_KINDS)
+    blocks += rows_to_blocks(row for row in rows if row[2] in STEP_KINDS)
     return RunHistory([Event(*row[1:]) for row in rows if row[2] not in STEP_KINDS], merge_blocks(blocks))
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #86c0991e
@@ -612,7 +614,7 @@ def _committed(rows: RunHistory) -> tuple[StepTable, np.ndarray, np.ndarray]:
                                     + _lost(rows, 'commit'))
     return commits, first, many
 
-def losses(events: RunRows) -> list[float]:
+def committed_losses(events: RunRows) -> list[float]:
     "Loss of each committed step. Raises ValueError if not all workers report the same bits."
     commits, first, many = _committed(to_run_history(events))
     told = commits.float_column('loss')
@@ -632,7 +634,7 @@ def _committing(events: RunRows) -> dict[int, int]:
     if not len(first): return {}
     return dict(enumerate(np.maximum.reduceat(commits.gen, first).tolist()))
 
-def world_size_by_generation(events: RunRows) -> Callable[[int], int]:
+def make_world_size_lookup(events: RunRows) -> Callable[[int], int]:
     "Maps a generation to its size. A generation without a row is a retry by the same workers."
     sizes = {e.gen: len(e.data['roster']) for e in to_run_history(events).events if e.kind == 'generation'}
     def size(gen: int) -> int:
@@ -641,10 +643,10 @@ def world_size_by_generation(events: RunRows) -> Callable[[int], int]:
         return sizes[max(g for g in sizes if g < gen)]
     return size
 
-def world_sizes(events: RunRows) -> list[int]:
+def committed_world_sizes(events: RunRows) -> list[int]:
     "The world size that committed each step."
     gens = _committing(events)
-    size_of = world_size_by_generation(events)
+    size_of = make_world_size_lookup(events)
     size = {gen: size_of(gen) for gen in set(gens.values())}
     return [size[gen] for gen in gens.values()]
 
@@ -719,7 +721,7 @@ def _ids_of(d: dict[str, Any], wanted: Sequence[int]) -> Sequence[Any]:
     "Returns the ids of a contribution if its hash confirms them; else the same number of placeholders."
     ids = []
     if d.get('of'):
-        ids = [wanted[i] for i in micro_batch_positions(d['first'], d['many'], d['of'], len(wanted))]
+        ids = [wanted[i] for i in micro_batch_sample_range(d['first'], d['many'], d['of'], len(wanted))]
     same = SampleDigest.of(ids) == SampleDigest(d['n'], d['hash'])
     return ids if same else [object() for _ in range(d['n'])]
 
@@ -818,7 +820,7 @@ def recoveries(events: RunRows) -> list[dict[str, Any]]:
     """One dict per death, times in seconds. What cannot be known is None: `detect_s` and `phase` if the fault
     was not planned, `rto_s` and a world size if no step was committed before or after it."""
     story = to_run_history(events)
-    marks, size, rows = _marks(story), world_size_by_generation(story), []
+    marks, size, rows = _marks(story), make_world_size_lookup(story), []
     found = _outages(story, marks)
     twice = len(np.unique(marks.step)) < len(marks)   # at least one step was repeated
     for o in found:
@@ -834,19 +836,19 @@ def recoveries(events: RunRows) -> list[dict[str, Any]]:
     return rows
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #7d9c8d11
-def final_digest(events: RunRows) -> str | None:
+def final_state_digest(events: RunRows) -> str | None:
     "The final sha256 of the run; None if no worker reported one. Raises ValueError if reports disagree."
     told = {e.data['digest'] for e in to_run_history(events).events if e.kind == 'final'}
     if len(told) > 1: raise ValueError(f"workers ended with different states: {', '.join(sorted(told))}")
     return next(iter(told), None)
 
-def final_weights(events: RunRows) -> str | None:
+def final_weights_digest(events: RunRows) -> str | None:
     "The final weights digest of the run; None if no worker reported one."
     rows = to_run_history(events).events
     return max((e.data['weights'] for e in rows if 'weights' in e.data), default=None)
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #7865ae29
-def verdict(
+def compare_with_undisturbed_run(
     disturbed: RunRows, # The run with failures
     undisturbed: RunRows, # The same config and seed, without failures
     # All samples of a step, as for `count_sample_errors`
@@ -856,24 +858,25 @@ def verdict(
 ) -> dict[str, Any]:
     "Returns what the two runs prove, ready for JSON. Everything in it comes from the events."
     disturbed, undisturbed = to_run_history(disturbed), to_run_history(undisturbed)
-    ours, theirs = losses(disturbed), losses(undisturbed)
-    sha, sha_undisturbed = final_digest(disturbed), final_digest(undisturbed)
+    ours, theirs = committed_losses(disturbed), committed_losses(undisturbed)
+    sha, sha_undisturbed = final_state_digest(disturbed), final_state_digest(undisturbed)
     repeated, missing = count_sample_errors(disturbed, expected, steps)
     return dict(
         identical=sha is not None and sha == sha_undisturbed and len(ours) == len(theirs) == steps > 0,
-        sha256=sha, sha256_undisturbed=sha_undisturbed, weights_sha256=final_weights(disturbed),
+        sha256=sha, sha256_undisturbed=sha_undisturbed, weights_sha256=final_weights_digest(disturbed),
         steps=len(ours), parameters=parameters,
-        world_sizes=world_sizes(disturbed), recoveries=recoveries(disturbed),
+        world_sizes=committed_world_sizes(disturbed), recoveries=recoveries(disturbed),
         samples_repeated=repeated, samples_missing=missing,
         final_loss=ours[-1] if ours else None, final_loss_undisturbed=theirs[-1] if theirs else None)
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #d4462fba
-def summary(events: RunRows) -> dict[str, Any]:
+def summarize_events(events: RunRows) -> dict[str, Any]:
     "A summary of one run. `worlds`: the number of steps at each world size."
     events = to_run_history(events)
-    told, found = losses(events), recoveries(events)
+    told, found = committed_losses(events), recoveries(events)
     gaps = [r['rto_s'] for r in found if r['rto_s'] is not None]
     return dict(
         steps=len(told), first_loss=told[0] if told else None, final_loss=told[-1] if told else None,
-        worlds=dict(Counter(world_sizes(events))), deaths=len(found), sha256=final_digest(events),
+        worlds=dict(Counter(committed_world_sizes(events))), deaths=len(found),
+        sha256=final_state_digest(events),
         redone_steps=sum(r['redone_steps'] for r in found), longest_outage_s=max(gaps, default=None))

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['GENERATION_KEY', 'COPY_CHUNK_BYTES', 'Generation', 'decode_generation', 'read_generation', 'propose_generation',
-           'generation_key', 'StaleGeneration', 'WorkerEvicted', 'StateLost', 'PeerLost', 'peer_errors', 'Member',
-           'next_generation', 'roll_call', 'connect_gloo', 'connect_nccl', 'find_state_source', 'copy_state',
-           'all_reduce_max', 'Coordinator', 'Heartbeat', 'HeartbeatMonitor']
+           'generation_key', 'StaleGeneration', 'WorkerEvicted', 'StateLost', 'PeerLost', 'translate_peer_errors',
+           'Member', 'wait_for_next_generation', 'roll_call', 'connect_gloo', 'connect_nccl', 'find_state_source',
+           'copy_state', 'all_reduce_max', 'Coordinator', 'HeartbeatSender', 'HeartbeatMonitor']
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #613a55bf
 import json
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ..basics import patch
 from .process_groups import (POLL_SLICE_S, WakeEvent, PollingStore, run_abandonable,
-                                               wait_for_keys, gloo_group, wake_waiters)
+                                               wait_for_keys, create_gloo_group, wake_waiters)
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #f1f6c5f0
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class PeerLost(Exception): "A collective failed, because a peer left or died."
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #81ef5a01
 @contextmanager
-def peer_errors() -> Iterator[None]:
+def translate_peer_errors() -> Iterator[None]:
     "Turns the RuntimeError of a failed collective into PeerLost, but not an error of the model."
     try: yield
     except RuntimeError as e: raise PeerLost(str(e).split('\n')[0]) from None
@@ -161,7 +161,7 @@ def _look_out(member: Member, gen: Generation | None, waited: float) -> None:
         propose_generation(member.store, gen, retry)
     wait_for_keys(member.store, [generation_key(gen.number + 1 if gen else 1)])
 
-def next_generation(member: Member) -> Generation | None:
+def wait_for_next_generation(member: Member) -> Generation | None:
     "Waits for an untried generation that lists the member; None if the run ends. Raises WorkerEvicted."
     begin = time.monotonic()
     while not member.stop_event.is_set():
@@ -184,7 +184,7 @@ def roll_call(member: Member, gen: Generation, step: int) -> dict[str, int]:
     StaleGeneration, or TimeoutError (`limit`)."""
     keys, store = [f'{gen.number}/here/{name}' for name in gen.roster], member.store
     end = time.monotonic() + member.roll_call_timeout_s
-    with peer_errors():   # the node that runs the store may die
+    with translate_peer_errors():   # the node that runs the store may die
         store.set(f'{gen.number}/here/{member.name}', str(step))
         while not wait_for_keys(store, keys):
             member.raise_if_stale(gen)
@@ -197,8 +197,9 @@ def connect_gloo(member: Member, gen: Generation) -> dist.ProcessGroupGloo:
     "The gloo group of generation `gen`. Raises StaleGeneration, or PeerLost."
     store, rank = dist.PrefixStore(f'{gen.number}/group', member.store), gen.roster.index(member.name)
     def give_up() -> None: member.raise_if_stale(gen)
-    with peer_errors(): return gloo_group(store, rank, len(gen.roster), member.collective_timeout_s, give_up,
-                                          member.host)
+    with translate_peer_errors(): return create_gloo_group(store, rank, len(gen.roster),
+                                                           member.collective_timeout_s, give_up,
+                                                           member.host)
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #9b8cb83a
 def connect_nccl(member: Member, gen: Generation) -> Any:
@@ -209,7 +210,7 @@ def connect_nccl(member: Member, gen: Generation) -> Any:
     store = PollingStore(dist.PrefixStore(f'{gen.number}/nccl', member.store), give_up,
                          member.collective_timeout_s)
     rank, world = gen.roster.index(member.name), len(gen.roster)
-    with peer_errors():
+    with translate_peer_errors():
         return run_abandonable(lambda: dist.ProcessGroupNCCL(store, rank, world, options), give_up)
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #13f1b8a6
@@ -236,13 +237,13 @@ def copy_state(
     i = line.index(group.rank())
     before, after = line[max(i - 1, 0):i], line[i + 1:i + 2]   # lists of one rank, or empty
     size = torch.tensor([0 if payload is None else len(payload)])
-    with peer_errors():
+    with translate_peer_errors():
         for r in before: group.recv([size], r, 1).wait()
         for r in after: group.send([size], r, 1).wait()
     half_way()
     if payload is None: payload = torch.empty(int(size), dtype=torch.uint8)
     parts, sent = payload.split(piece), []
-    with peer_errors():
+    with translate_peer_errors():
         coming = [[group.recv([part], r, 2) for r in before] for part in parts]
         for part, works in zip(parts, coming):
             for work in works: work.wait()
@@ -256,7 +257,7 @@ def all_reduce_max(group: dist.ProcessGroup, *values: int) -> list[int]:
     t = torch.tensor(values, dtype=torch.int64)
     opts = dist.AllreduceOptions()
     opts.reduceOp = dist.ReduceOp.MAX
-    with peer_errors(): group.allreduce([t], opts).wait()
+    with translate_peer_errors(): group.allreduce([t], opts).wait()
     return t.tolist()
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #6f646fee
@@ -382,7 +383,7 @@ def remove_workers(self: Coordinator, names: Iterable[str]) -> None:
     self._propose(f"lost {', '.join(sorted(names))}")
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #93f1a1be
-class Heartbeat(threading.Thread):
+class HeartbeatSender(threading.Thread):
     "Increments the key `beat/NAME` every `interval` seconds until `stop()`; a failure shows as silence."
     def __init__(self, store: dist.Store, name: str, interval: float = 0.1):
         super().__init__(daemon=True)

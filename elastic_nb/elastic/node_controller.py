@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['SLOTS_PER_NODE', 'RECORD_KEY', 'VACANT_ROUND_S', 'CANDIDATE_DELAY_S', 'LEASE_S', 'HELLO_TIMEOUT_S',
-           'PLACEHOLDER_WORKER', 'FIRST_WORKERS_S', 'node_of', 'ClusterState', 'decode_record', 'ClusterStateStore',
-           'NodeIO', 'NodeCoordinator', 'RendezvousRound', 'StateQuestion', 'LeaderLine', 'Lease', 'WorldFence',
-           'NodeContacts', 'NodeRegistry', 'NodeController', 'samples_of_own_workers']
+           'PLACEHOLDER_WORKER', 'FIRST_WORKERS_S', 'node_of_worker', 'ClusterState', 'decode_cluster_state',
+           'ClusterStateStore', 'NodeIO', 'NodeCoordinator', 'RendezvousRound', 'StoreRequestSlot', 'LeaderConnection',
+           'WorkerLease', 'SplitBrainGuard', 'NodeContacts', 'NodeRegistry', 'NodeController',
+           'make_own_samples_lookup']
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #bba04ead
 import json
@@ -29,7 +30,7 @@ from .membership import (GENERATION_KEY, Coordinator, Generation, StateLost,
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #f33caea8
 SLOTS_PER_NODE = 1000 # Slots of node k start at SLOTS_PER_NODE * k
 
-def node_of(worker: str) -> int:
+def node_of_worker(worker: str) -> int:
     "Returns the node of the worker `slot.incarnation`."
     return int(worker.split('.')[0]) // SLOTS_PER_NODE
 
@@ -49,7 +50,7 @@ class ClusterState:
     def encode(self) -> str: # The stored key for the leader is `boss`
         return json.dumps({'boss' if k == 'leader' else k: v for k, v in asdict(self).items()})
 
-def decode_record(text: str | bytes) -> ClusterState:
+def decode_cluster_state(text: str | bytes) -> ClusterState:
     "The inverse of `ClusterState.encode`."
     said = json.loads(text)
     return ClusterState(leader=said.pop('boss'), **said | dict(nodes=tuple(said['nodes'])))
@@ -63,13 +64,13 @@ class ClusterStateStore:
 
     def read(self) -> ClusterState | None:
         "Returns the record; None before the first one."
-        return decode_record(self.store.get(RECORD_KEY)) if self.store.check([RECORD_KEY]) else None
+        return decode_cluster_state(self.store.get(RECORD_KEY)) if self.store.check([RECORD_KEY]) else None
 
     def compare_and_swap(self, old: ClusterState | None, new: ClusterState) -> ClusterState | None:
         "Writes `new` if the store still holds `old`; returns the current record."
         text = self.store.compare_set(RECORD_KEY, old.encode() if old else '', new.encode())
         if old and text.decode() == old.encode(): return self.read()   # an empty store also answers like this
-        return decode_record(text)
+        return decode_cluster_state(text)
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #5baa9a8d
 class NodeIO(Protocol):
@@ -140,7 +141,7 @@ class RendezvousRound:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #0baa26c9
 CANDIDATE_DELAY_S = .3 # Extra seconds that each later candidate waits after a leader is lost
 
-class StateQuestion:
+class StoreRequestSlot:
     "A request to the store; only one at a time."
     def __init__(self) -> None: self.in_progress, self.sent_at = False, 0. # In progress; since when
 
@@ -150,7 +151,7 @@ class StateQuestion:
         self.in_progress, self.sent_at = True, now
         return True
 
-class LeaderLine:
+class LeaderConnection:
     "The connection of a node to its leader."
     def __init__(self) -> None:
         self.term: int | None = None # Term of the connected leader
@@ -170,7 +171,7 @@ class LeaderLine:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #d2078046
 LEASE_S = 5. # Seconds for which workers may continue without confirmation from the store
 
-class Lease:
+class WorkerLease:
     "Decides how long a node's workers may continue without confirmation from the store."
     def __init__(self) -> None:
         self.at = 0. # Last time the store, or a leader that asked it, confirmed the record
@@ -188,7 +189,7 @@ class Lease:
         if self.paused_generation is not None and gen.number > self.paused_generation:
             self.paused_generation = None
 
-class WorldFence:
+class SplitBrainGuard:
     "Decides whether this leader's new world could run at the same time as another one."
     def __init__(self) -> None:
         self.nothing_proposed = True # No generation has been proposed in this leader's store
@@ -201,7 +202,7 @@ class WorldFence:
         """Whether to wait: if no living worker was in the last world `gen`, that one can continue without
         us until its lease runs out."""
         roster = set(gen.roster) if gen else set()
-        alone = {n for n in roster if node_of(n) not in nodes} and not roster & set(alive)
+        alone = {n for n in roster if node_of_worker(n) not in nodes} and not roster & set(alive)
         unsure = self.nothing_proposed and term > 1 and not (self.took_over_newest and gen)
         self.waits_for_other_world = bool(alone or unsure) and now < self.changed_at + LEASE_S + 1.
         return self.waits_for_other_world
@@ -308,12 +309,12 @@ class NodeController:
         self.id, self.reach, self.min_nodes, self.has_checkpoints, self.clock = id, reach, least, kept, clock
         self.record: ClusterState | None = None # The newest record that this node has seen
         self.session = RendezvousRound(id, most)
-        self.question = StateQuestion()
-        self.link = LeaderLine()
-        self.lease = Lease()
+        self.question = StoreRequestSlot()
+        self.link = LeaderConnection()
+        self.lease = WorkerLease()
         self.registry = NodeRegistry(id)
         self.contacts = NodeContacts()
-        self.fence = WorldFence()
+        self.fence = SplitBrainGuard()
         self.newest_generation: Generation | None = None # The newest generation that this node has seen
         self.store_address: tuple[str, int] = ('', 0) # Address of that generation's store
         self.floor = 0 # Number of committed steps, as far as this node knows
@@ -505,7 +506,7 @@ def reconcile(self: NodeController, why: str) -> None:
     if gen and (self.newest_generation is None or gen.number > self.newest_generation.number):
         self.newest_generation = gen   # after a worker's retry
     c.late = frozenset(n for n, most in alive.items() if most is None and n.endswith('.0')
-                       and now - self.contacts.hello_times[node_of(n)] < FIRST_WORKERS_S)
+                       and now - self.contacts.hello_times[node_of_worker(n)] < FIRST_WORKERS_S)
     roster = set(gen.roster) if gen else set()
     c.lost_workers = (c.lost_workers | roster | set(c.lobby)) - set(alive)
     c.lobby = sorted(n for n, most in alive.items() if most is not None and n not in roster)
@@ -528,7 +529,7 @@ def report_too_few(self: NodeController, nodes: set[int]) -> None:
     "Warns once, with the consequence, if there are fewer `nodes` than required."
     few = nodes if len(nodes) < self.min_nodes and self.newest_generation else set()
     if self.newest_generation and few and few != self.warned_nodes:
-        whole = {node_of(n) for n in self.newest_generation.roster} <= few
+        whole = {node_of_worker(n) for n in self.newest_generation.roster} <= few
         then = 'all workers that train are on them and continue' if whole else 'none trains until others join'
         self.reach.warn(f"{len(few)} of at least {self.min_nodes} nodes are left: {then}")
     self.warned_nodes = few
@@ -536,7 +537,7 @@ def report_too_few(self: NodeController, nodes: set[int]) -> None:
 @patch
 def report_lost_state(self: NodeController, nodes: set[int]) -> None:
     "Warns once if none of `nodes` has seen the progress of lost nodes that trained or led before."
-    trained = {node_of(n) for n in (self.newest_generation.roster if self.newest_generation else ())}
+    trained = {node_of_worker(n) for n in (self.newest_generation.roster if self.newest_generation else ())}
     gone = trained or {n for n in (self.predecessor,) if n is not None}
     self.predecessor = None
     if not gone or self.floor or gone & nodes: return
@@ -549,7 +550,8 @@ def report_lost_state(self: NodeController, nodes: set[int]) -> None:
 def admissible_nodes(self: NodeController, nodes: set[int]) -> list[int]:
     """Returns those of `nodes` whose workers may be in the next generation, because they train, or would
     train the same run. Refuses the rest. Before the first generation: all with the same run as this node."""
-    inside = nodes & {node_of(n) for n in (self.newest_generation.roster if self.newest_generation else ())}
+    inside = nodes & {node_of_worker(n)
+                      for n in (self.newest_generation.roster if self.newest_generation else ())}
     if not inside: return sorted(self.same_run_nodes(nodes))
     of = next((n for n in sorted(inside) if n in self.registry.identity), -1)
     known = set() if of < 0 else (nodes - inside) & set(self.registry.identity)
@@ -570,7 +572,7 @@ def same_run_nodes(self: NodeController, nodes: set[int]) -> set[int]:
 @patch
 def is_run_unknown(self: NodeController, let_in: list[int]) -> bool:
     "Whether no node trains and a node of `let_in` with a ready worker has not reported its run."
-    trains = {node_of(n) for n in (self.newest_generation.roster if self.newest_generation else ())}
+    trains = {node_of_worker(n) for n in (self.newest_generation.roster if self.newest_generation else ())}
     if self.id not in self.registry.identity or not trains.isdisjoint(let_in): return False
     return self.registry.are_silent(let_in)
 
@@ -692,7 +694,7 @@ def handle_message(self: NodeController, node: int, m: dict[str, Any]) -> None:
     elif self.record is None or node != self.require_state.leader or self.link.term is None: return
     elif kind == 'lease': self.renew_lease()
     elif kind == 'record':
-        found = decode_record(m['text'])
+        found = decode_cluster_state(m['text'])
         here = dict(kind='here', alive=self.registry.workers_by_node[self.id], **self.registry.own_identity())
         self.send_to_leader(here)
         if found.term > self.require_state.term: self.adopt_state(found)
@@ -808,8 +810,8 @@ def is_finished(self: NodeController) -> bool:
 def generation(self: NodeController) -> Generation | None: return self.newest_generation
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #b7b7fa99
-def samples_of_own_workers(events: Iterable[Event], pieces: Callable[[int], int],
-                           ids: Callable[[int, int], list[int]]) -> Callable[[int], list[int]] | None:
+def make_own_samples_lookup(events: Iterable[Event], pieces: Callable[[int], int],
+                            ids: Callable[[int, int], list[int]]) -> Callable[[int], list[int]] | None:
     """Returns a function of a committed step: the samples that this ledger's node had to contribute to it,
     according to the rosters. None if all workers are on this node. `pieces(step)`: micro-batches of a step;
     `ids(step, i)`: samples of one micro-batch."""

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MOVE_COST', 'SAME_NODE_COST', 'FORBIDDEN_COST', 'PLACEMENT_BLOCKS', 'uncovered_spans', 'plan_moves',
            'min_cost_assignment', 'shadow_rank_distance', 'merge_segments', 'plan_layout', 'transitional_layout',
-           'batch_moves']
+           'split_moves_into_turns']
 
 # %% ../../nbs/06_elastic/24_shard_placement.ipynb #a1c0de04
 from bisect import bisect_left, bisect_right
@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from .node_controller import node_of
+from .node_controller import node_of_worker
 from ..exact.sharded_optimizer import ShardLayout, even_layout, merge_spans
 
 # %% ../../nbs/06_elastic/24_shard_placement.ipynb #a1c0de07
@@ -144,7 +144,7 @@ def _owned_in_one(holders: list[list[int]], world: int) -> list[int]:
 # %% ../../nbs/06_elastic/24_shard_placement.ipynb #a1c0de18
 def shadow_rank_distance(roster: Sequence[str]) -> int:
     "Returns the smallest distance in ranks that puts the most shadows on another node."
-    nodes = [node_of(name) for name in roster]
+    nodes = [node_of_worker(name) for name in roster]
     def away(distance: int) -> int: return sum(a != b for a, b in zip(nodes, nodes[distance:] + nodes))
     return max(range(1, len(nodes)), key=away, default=1)   # in a tie, the first one
 
@@ -173,7 +173,7 @@ def plan_layout(
     for r, held in enumerate(have):
         for s in merge_spans(held):
             for k in range(bisect_left(cuts, s.start), bisect_right(cuts, s.stop) - 1): holders[k].append(r)
-    nodes = [node_of(name) if shadow is None else 0 for name in roster]
+    nodes = [node_of_worker(name) if shadow is None else 0 for name in roster]
     held = _held_in_two(holders, [sorted({*nodes}).index(node) for node in nodes], copies)
     owners = zip(_owned_in_one(held, world), held)
     orders = [(owner, *(r for r in each if r != owner)) for owner, each in owners]
@@ -190,7 +190,8 @@ def transitional_layout(goal: ShardLayout, have: dict[int, list[range]]) -> Shar
         return tuple(sorted(now, key=lambda r: to_be.index(r) if r in to_be else len(to_be) + r))
     return merge_segments((range(a, b), holders(a)) for a, b in pairwise(edges))
 
-def batch_moves(moves: Iterable[tuple[int, int, range]], most: int) -> list[list[tuple[int, int, range]]]:
+def split_moves_into_turns(moves: Iterable[tuple[int, int, range]],
+                           most: int) -> list[list[tuple[int, int, range]]]:
     "Splits `moves` into turns in which no rank sends or receives more than `most` elements."
     out: list[list[tuple[int, int, range]]] = []
     busy: dict[tuple[int, int], int] = {}   # (turn, rank) -> elements

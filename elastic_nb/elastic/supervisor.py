@@ -6,7 +6,7 @@
 __all__ = ['STRAGGLER_WINDOW', 'STRAGGLER_FACTOR', 'MIN_STRAGGLER_S', 'RECOVERED_FACTOR', 'MAX_SAME_ERRORS', 'SHORT_LIFE_STEPS',
            'MAX_SHORT_LIVES', 'NO_KERNEL_FACTOR', 'COMPUTING_KINDS', 'WAITING_KINDS', 'PROGRESS_KINDS',
            'LOADING_FACTOR', 'SIGNAL_SPREAD_S', 'SECOND_CTRL_C', 'SAVE_OVER_KINDS', 'EventListener', 'PlannedFaults',
-           'StragglerDetector', 'AwakeClock', 'FailureCounters', 'parse_slot', 'restart_backoff', 'RestartPolicy',
+           'StragglerDetector', 'AwakeClock', 'FailureCounters', 'parse_slot', 'restart_backoff_s', 'RestartPolicy',
            'StragglerPolicy', 'LivenessMonitor', 'ProgressMonitor', 'RunStopped', 'ShutdownRequest', 'KnownCheckpoints',
            'WorkerSlots', 'EventBuffer', 'Supervisor', 'capture_signals', 'supervise']
 
@@ -31,7 +31,7 @@ from .control_socket import SupervisorCommand, CommandQueue, CommandRefused
 from .fault_injection import Fault
 from .ledger import Event, Ledger
 from .membership import Coordinator, Generation, HeartbeatMonitor, StateLost
-from .worker_pool import WorkerPool, RunFailed, RunRefused, Worker, process_state
+from .worker_pool import WorkerPool, RunFailed, RunRefused, Worker, process_state_letter
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8b117253
 class PlannedFaults:
@@ -194,7 +194,7 @@ def parse_slot(name: str) -> int:
     "Returns the slot of the worker `name`: 1 for `1.0`."
     return int(name.split('.')[0])
 
-def restart_backoff(deaths: int, first: float = 1.) -> float:
+def restart_backoff_s(deaths: int, first: float = 1.) -> float:
     "Returns the seconds before the next start: 0, 1, 2, 4, 8, and at most 10 (times `first`)."
     return first * min(2. ** (deaths - 1), 10.) if deaths > 0 else 0.
 
@@ -248,9 +248,9 @@ def schedule(self: RestartPolicy, name: str, now: float, deaths: int) -> str | N
     "Plans the replacement of `name`, the last of `deaths`; returns its name, or None if none are left."
     after = None if self.is_used_up else self.successor_name(name)
     if after:
-        self.earliest_starts[after] = now + restart_backoff(self.short_lives[parse_slot(name)] - 1,
-                                                            self.first_wait_s)
-        self.waiting_replacements[after] = max(now + restart_backoff(deaths, self.first_wait_s),
+        self.earliest_starts[after] = now + restart_backoff_s(self.short_lives[parse_slot(name)] - 1,
+                                                              self.first_wait_s)
+        self.waiting_replacements[after] = max(now + restart_backoff_s(deaths, self.first_wait_s),
                                                self.earliest_starts[after])
     self.restart_count += 1
     return after
@@ -259,7 +259,7 @@ def schedule(self: RestartPolicy, name: str, now: float, deaths: int) -> str | N
 def restart_world(self: RestartPolicy, now: float) -> bool:
     "Starts waiting replacements when all workers are gone, at first without a wait; returns if any exist."
     self.waiting_replacements = dict.fromkeys(self.waiting_replacements, now
-                                              + restart_backoff(self.lost_worlds, self.first_wait_s))
+                                              + restart_backoff_s(self.lost_worlds, self.first_wait_s))
     self.lost_worlds += 1
     return bool(self.waiting_replacements)
 
@@ -317,7 +317,7 @@ class LivenessMonitor:
         store: dist.Store, # Where the heartbeats are
         silence: float = .5, # Seconds for which a process may be stopped until it is fenced
         clock: AwakeClock | None = None,
-        state: Callable[[int], str | None] = process_state, # Returns the kernel's state of a process
+        state: Callable[[int], str | None] = process_state_letter, # Returns the kernel's state of a process
     ):
         self.silence_s, self.clock, self.read_process_state = silence, clock or AwakeClock(), state
         self.kernel = state(os.getpid()) is not None # Whether the kernel reports states

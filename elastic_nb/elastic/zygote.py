@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['FIRST_CONTACT_S', 'INHERITED_STATUS', 'SERVER_IDLE_S', 'EXIT_REPORT_S', 'SERVER_START_S', 'COPY_TIMEOUT_S',
-           'WARM_UP_ENTRY', 'send', 'JsonLineReader', 'receive_request', 'zygote_main', 'load_entry', 'warm_up',
-           'warm_up_backward', 'gpu_hidden', 'SupervisorConnection', 'connect_store', 'cut_connections', 'worker_main',
-           'describe_error', 'address_family', 'loopback_store', 'inherited_process_state', 'process_state_digest',
-           'send_with_files', 'recv_with_files', 'ForkServer', 'fork_server_main', 'file_stamp', 'module_file',
-           'find_shadowing_file', 'ForkedProcess', 'ForkRefused', 'start_interpreter', 'ForkClient', 'fork_zygote',
-           'forget_fork_server']
+           'WARM_UP_ENTRY', 'send_json_line', 'JsonLineReader', 'receive_request', 'zygote_main', 'load_entry',
+           'warm_up', 'warm_up_backward', 'hide_gpus', 'WorkerSupervisorConnection', 'connect_store',
+           'shut_down_connections_to', 'worker_main', 'describe_error', 'address_family', 'loopback_store',
+           'inherited_process_state', 'process_state_digest', 'send_with_files', 'recv_with_files', 'ForkServer',
+           'fork_server_main', 'file_stamp', 'module_file', 'find_shadowing_file', 'ForkedProcess', 'ForkRefused',
+           'start_interpreter', 'ForkClient', 'fork_zygote', 'forget_fork_server']
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #b6e698ef
 import atexit
@@ -39,14 +39,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..basics import die_with_parent, ignore_signals, set_process_name, patch
+from ..basics import die_with_parent, ignore_stop_signals, set_process_name, patch
 from ..config import BadConfig
 from .fault_injection import FaultExecutor, Fault, WorkerFaults, WorkerKilled
-from .membership import Heartbeat, Member, decode_generation
+from .membership import HeartbeatSender, Member, decode_generation
 from ..models.gpt import GPTConfig, seeded_gpt
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #06ce9a6b
-def send(sock: socket.socket, message: dict[str, Any], fds: Iterable[int] = ()) -> None:
+def send_json_line(sock: socket.socket, message: dict[str, Any], fds: Iterable[int] = ()) -> None:
     "Sends one line of JSON, together with open files for the receiving process."
     data = json.dumps(message).encode() + b'\n'
     sent = socket.send_fds(sock, [data], list(fds)) if fds else 0   # this may send only the first part
@@ -81,7 +81,7 @@ def receive_request(sock: socket.socket) -> tuple[dict[str, Any], int] | None:
 def zygote_main(fd: int, warm_up: str, *args: str) -> None:
     "Runs the zygote: calls `warm_up` (`module:function`), then forks on request until its socket closes."
     die_with_parent()
-    ignore_signals()
+    ignore_stop_signals()
     set_process_name('elastic-nb zygote')
     sock, children = socket.socket(fileno=fd), set()
     wake_r, wake_w = os.pipe()
@@ -90,12 +90,12 @@ def zygote_main(fd: int, warm_up: str, *args: str) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     try: load_entry(warm_up)(*args)
     except ValueError as e:   # bad input; the supervisor reports it to the user
-        send(sock, dict(kind='refused', why=str(e)))
+        send_json_line(sock, dict(kind='refused', why=str(e)))
         os._exit(2)
     gc.collect()
     gc.freeze()   # pages that garbage collection does not touch stay shared with the children
     with selectors.DefaultSelector() as sel, suppress(ConnectionError):   # the supervisor is gone
-        send(sock, dict(kind='up'))
+        send_json_line(sock, dict(kind='up'))
         sel.register(sock, selectors.EVENT_READ)
         sel.register(wake_r, selectors.EVENT_READ)
         while True:
@@ -117,7 +117,8 @@ def _reap(wake: int, sock: socket.socket, children: set[int]) -> None:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid: break
         children.discard(pid)
-        send(sock, dict(kind='exit', pid=pid, code=os.waitstatus_to_exitcode(status), t=time.monotonic()))
+        send_json_line(sock,
+                       dict(kind='exit', pid=pid, code=os.waitstatus_to_exitcode(status), t=time.monotonic()))
 
 def _fork(sock: socket.socket, children: set[int]) -> bool:
     "Reads one request and carries it out; False when the supervisor is gone."
@@ -128,7 +129,7 @@ def _fork(sock: socket.socket, children: set[int]) -> bool:
     if pid:
         children.add(pid)
         os.close(line)
-        send(sock, dict(kind='forked', pid=pid))
+        send_json_line(sock, dict(kind='forked', pid=pid))
         return True
     sock.close()
     signal.set_wakeup_fd(-1)
@@ -143,7 +144,7 @@ def warm_up() -> None:
     model = seeded_gpt(GPTConfig(width=8, layers=1, heads=1), 0)
     optimizer = torch.optim.AdamW(model.parameters())
     for p in model.parameters(): p.grad = torch.zeros_like(p)
-    with gpu_hidden(): optimizer.step()
+    with hide_gpus(): optimizer.step()
 
 def warm_up_backward() -> None:
     """Runs a forward and a backward pass of a tiny model. Backward starts threads, so each worker does this
@@ -152,21 +153,21 @@ def warm_up_backward() -> None:
     model(torch.zeros(1, 8, dtype=torch.long)).sum().backward()
 
 @contextmanager
-def gpu_hidden() -> Iterator[None]:
+def hide_gpus() -> Iterator[None]:
     "Hides GPUs from torch in the block: the copies of a process that has initialized CUDA cannot use it."
     look, torch.cuda.is_available = torch.cuda.is_available, lambda: False
     try: yield
     finally: torch.cuda.is_available = look
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #222fd068
-class SupervisorConnection:
+class WorkerSupervisorConnection:
     "The worker's end of the connection to its supervisor."
     def __init__(self, sock: socket.socket):
         self.sock, self.lock = sock, threading.Lock()
         self.recorded_event = threading.Event()
 
     def emit(self, event: dict[str, Any]) -> None:
-        with self.lock: send(self.sock, event)
+        with self.lock: send_json_line(self.sock, event)
 
     def listen(self, member: Member) -> None:
         lines = JsonLineReader(self.sock)
@@ -188,7 +189,7 @@ class SupervisorConnection:
             try: member.store, before = connect_store(*store), member.at
             except RuntimeError: return   # this store is also gone, and a newer generation will follow
             member.at = store
-            if before: cut_connections(*before)
+            if before: shut_down_connections_to(*before)
         member.note_generation(gen)
 
     def wait_until_recorded(self, member: Member) -> None:
@@ -207,7 +208,7 @@ def connect_store(host: str, port: int, seconds: float = 5.) -> dist.TCPStore:
     store.set_timeout(timedelta(days=1))
     return store
 
-def cut_connections(host: str, port: int) -> None:
+def shut_down_connections_to(host: str, port: int) -> None:
     "Closes all connections to this address, so that a waiting client gets an error (Linux)."
     with suppress(OSError):
         for fd in map(int, os.listdir('/proc/self/fd')):
@@ -233,8 +234,8 @@ def worker_main(spec: dict[str, Any], sock: socket.socket) -> None:
     "Runs one worker process to its end."
     die_with_parent()
     set_process_name(f"elastic-nb {spec['name']}")
-    ignore_signals(heirs=False)
-    control, loop = SupervisorConnection(sock), None
+    ignore_stop_signals(heirs=False)
+    control, loop = WorkerSupervisorConnection(sock), None
     host, port = spec['store']
     store = connect_store(host, port, FIRST_CONTACT_S)
     member = Member(spec['name'], store, snapshots=tuple(spec['snapshots']),
@@ -244,7 +245,7 @@ def worker_main(spec: dict[str, Any], sock: socket.socket) -> None:
     member.fault_point = lambda step, phase: _point(plan, body, member, spec['slot'], step, phase)
     threading.Thread(target=control.listen, args=(member,), daemon=True).start()
     threading.Thread(target=_pass_on, args=(member, _signals_read()), daemon=True).start()
-    Heartbeat(connect_store(*spec['store']), spec['name'], spec['beat']).start()
+    HeartbeatSender(connect_store(*spec['store']), spec['name'], spec['beat']).start()
     try:
         loop = load_entry(spec['entry'])(member, spec['config'])
         warm_up_backward()
@@ -362,7 +363,7 @@ class ForkServer:
 def fork_server_main(fd: int, like: str, warm_up: str, idle: float, began: int) -> None:
     "Runs a fork server: calls `warm_up` (`module:function`), then forks on request."
     die_with_parent()
-    ignore_signals()
+    ignore_stop_signals()
     set_process_name('elastic-nb server')
     server = ForkServer(fd, like, began)
     load_entry(warm_up)()

@@ -6,10 +6,10 @@
 __all__ = []
 
 # %% ../../nbs/01_exact/00_overview.ipynb #4bcdb50c
-from ..basics import lazy
+from ..basics import lazy_imports
 
 # %% ../../nbs/01_exact/00_overview.ipynb #709bf5ed
-__getattr__, __dir__ = lazy('elastic_nb.exact', {
+__getattr__, __dir__ = lazy_imports('elastic_nb.exact', {
     '.shuffle': 'SampleOrder permute',
     '.determinism': 'seeded_temporarily preserved_rng seeded single_thread',
     '.reduce': 'TreeReducer',

@@ -6,14 +6,15 @@
 __all__ = []
 
 # %% ../../nbs/12_lowcomm/00_overview.ipynb #643ae8ca
-from ..basics import lazy
+from ..basics import lazy_imports
 
 # %% ../../nbs/12_lowcomm/00_overview.ipynb #192f3036
-__getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
+__getattr__, __dir__ = lazy_imports('elastic_nb.lowcomm', {
     '.outer_optimizer': 'Outer pseudo_gradient',
     '.diloco_sync': 'DiLoCoSync DiLoCoReplica',
     '.compressed_diloco': 'CompressedSync',
-    '.streaming_diloco': 'StreamingSync CompressedStreamingSync StreamingReplica FragmentSchedule layers_of',
+    '.streaming_diloco':
+        'StreamingSync CompressedStreamingSync StreamingReplica FragmentSchedule parameters_by_layer',
     '.quantize': 'Codec ErrorFeedback Half RoundInbox Quantized BadMessage',
     '.sparse_codec': 'Sparse',
     '.decoupled_momentum': 'DeMoCodec',
@@ -21,8 +22,8 @@ __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
     '.robust_aggregation': 'aggregate AggregationResult RULES ATTACKS',
     '.staleness': 'DelayedNesterov StalenessBound staleness_weight',
     '.parameter_server': 'ParameterServer Terms',
-    '.parameter_server_tcp': 'serve ParameterServerWorker',
-    '.quorum_server': 'QuorumServer RoundTerms replay_schedule DiLoCoLearner WorkloadPlanner',
+    '.parameter_server_tcp': 'serve_parameter_server ParameterServerWorker',
+    '.quorum_server': 'QuorumServer RoundTerms replay_rounds DiLoCoLearner WorkloadPlanner',
     '.differential_privacy': 'Private PrivacySpent epsilon',
     '.partial_rounds': 'PartialSync CompressedPartialSync PartialReplica QuorumWindow RobustSync',
     '.link_profiles': 'link_profile parse_profile LinkProfile'})

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MAX_MESSAGE_BYTES', 'GLOO_FRAME_BYTES', 'all_gather_bytes', 'RoundResult', 'all_gather_mean', 'receive_message',
-           'all_to_all_bytes', 'two_phase_mean', 'ring_traffic', 'all_gather_total_bytes', 'two_phase_traffic',
-           'simulated_mean']
+           'all_to_all_bytes', 'two_phase_mean', 'ring_all_reduce_bytes', 'all_gather_total_bytes',
+           'two_phase_total_bytes', 'simulate_mean']
 
 # %% ../../nbs/12_lowcomm/06_codec_collectives.ipynb #ca9f4120
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .quantize import BadMessage, Codec, ErrorFeedback, RoundInbox, check_tensor
+from .quantize import BadMessage, Codec, ErrorFeedback, RoundInbox, to_checked_vector
 
 # %% ../../nbs/12_lowcomm/06_codec_collectives.ipynb #bf2c6a02
 MAX_MESSAGE_BYTES = 1 << 31 # Maximum size of a message in bytes
@@ -97,7 +97,7 @@ def two_phase_mean(codec: Codec, tensor: Tensor, state: ErrorFeedback,
     rank, world = group.rank(), group.size()
     slices = torch.empty(_count(tensor)).tensor_split(world)
     try:
-        slices = check_tensor(tensor).tensor_split(world)
+        slices = to_checked_vector(tensor).tensor_split(world)
         if state.error is not None: raise BadMessage(f"{codec} would lose the residual of earlier rounds")
         parts = [codec.encode(part, ErrorFeedback(state.sender, state.round)) for part in slices]
     except BadMessage as e: parts = [_SORRY + str(e).encode()[:500]] * world
@@ -121,7 +121,7 @@ def two_phase_mean(codec: Codec, tensor: Tensor, state: ErrorFeedback,
 # %% ../../nbs/12_lowcomm/06_codec_collectives.ipynb #646c1776
 GLOO_FRAME_BYTES = 144 # Bytes that gloo adds to each piece that it sends: three headers of 48 bytes
 
-def ring_traffic(size: int, world: int) -> int:
+def ring_all_reduce_bytes(size: int, world: int) -> int:
     "Bytes over all links when `world` ranks all-reduce `size` bytes in a ring."
     return 2 * (world - 1) * (size + world * 2 * GLOO_FRAME_BYTES)   # each piece in two halves
 
@@ -129,15 +129,15 @@ def all_gather_total_bytes(size: int, world: int) -> int:
     "Bytes over all links for `all_gather_bytes`; `size`: the longest message. Each length takes 8 bytes."
     return world * (world - 1) * (size + 8 + 4 * GLOO_FRAME_BYTES)   # two transfers, each in two halves
 
-def two_phase_traffic(sizes: Mapping[int, int] | Sequence[int], world: int) -> int:
+def two_phase_total_bytes(sizes: Mapping[int, int] | Sequence[int], world: int) -> int:
     "Bytes over all links for `two_phase_mean`; `sizes[r]`: the message for rank r's slice, in both hops."
     there = (world - 1) * sum(sizes[r] for r in range(world)) + world * (world - 1) * (8
                                                                                        + 2 * GLOO_FRAME_BYTES)
     return there + all_gather_total_bytes(max(sizes[r] for r in range(world)), world)
 
 # %% ../../nbs/12_lowcomm/06_codec_collectives.ipynb #85337b52
-def simulated_mean(codec: Codec, vectors: Sequence[Tensor],
-                   states: Sequence[ErrorFeedback]) -> tuple[Tensor, int]:
+def simulate_mean(codec: Codec, vectors: Sequence[Tensor],
+                  states: Sequence[ErrorFeedback]) -> tuple[Tensor, int]:
     """The mean (n,) of `vectors`, and the bytes sent over all links, as with `two_phase_mean` on real ranks,
     or `all_gather_mean` if the codec keeps a residual. `states[r]`: state of rank r. Raises BadMessage."""
     world, of = len(vectors), states[0].round
@@ -158,4 +158,4 @@ def simulated_mean(codec: Codec, vectors: Sequence[Tensor],
         means.append(codec.decode(said))
         sizes.append(max(longest, len(said)))
     for state in states: state.is_encoded = True
-    return torch.cat(means), two_phase_traffic(sizes, world)
+    return torch.cat(means), two_phase_total_bytes(sizes, world)

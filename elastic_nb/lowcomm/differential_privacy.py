@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from ..basics import patch
-from .quantize import BadMessage, Codec, ErrorFeedback, pack_bits, unpack_bits, check_tensor
+from .quantize import (BadMessage, Codec, ErrorFeedback, pack_bits, unpack_bits,
+                                         to_checked_vector)
 
 # %% ../../nbs/12_lowcomm/15_differential_privacy.ipynb #182d5b53
 def clip_to_norm(x: np.ndarray, clip: float) -> np.ndarray:
@@ -102,7 +103,7 @@ def unpack(self: Private, data: bytes, count: int) -> Tensor:
 @patch
 def _noised(self: Private, tensor: Tensor, state: ErrorFeedback) -> tuple[Tensor, bytes]:
     "The clipped, noisy tensor (n,), float32, and a hash of inputs and settings. Raises BadMessage."
-    x = check_tensor(tensor).numpy()
+    x = to_checked_vector(tensor).numpy()
     said = f'{self} {state.sender} {state.round} '
     name = hashlib.blake2b(said.encode(), digest_size=32, key=self._key)
     name.update(np.ascontiguousarray(x))

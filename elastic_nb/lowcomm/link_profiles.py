@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['NUMERIC_FIELDS', 'PROFILES', 'PROFILE_ALIASES', 'TCP_SEGMENT_BYTES', 'TRAFFIC_KINDS', 'LinkSpec', 'LinkProfile',
-           'profile_mistakes', 'reno_mbit', 'traffic_kind', 'link_profile', 'profile_for', 'parse_profile']
+           'profile_mistakes', 'reno_throughput_mbit', 'resolve_traffic_kind', 'link_profile', 'profile_for_traffic',
+           'parse_profile']
 
 # %% ../../nbs/12_lowcomm/21_link_profiles.ipynb #8dc893ec
 import dataclasses
@@ -80,7 +81,7 @@ PROFILE_ALIASES = {'satellite-geo': 'satellite', 'geo': 'satellite', 'satellite-
 # %% ../../nbs/12_lowcomm/21_link_profiles.ipynb #edb97024
 TCP_SEGMENT_BYTES = 1448 # Bytes of data in a TCP packet of 1500
 
-def reno_mbit(p: LinkProfile) -> float:
+def reno_throughput_mbit(p: LinkProfile) -> float:
     "Megabits per second of one TCP Reno connection over the link, by the formula of Mathis et al. (1997)."
     if not (p.loss and p.rtt_ms): return p.rate_mbit or math.inf
     rate = TCP_SEGMENT_BYTES * 8 / (p.rtt_ms * 1e3) * math.sqrt(1.5 / p.loss)   # bits per microsecond
@@ -104,7 +105,7 @@ def _known(name: Any, names: Mapping[str, Any], same: Mapping[str, str], what: s
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
     raise BadConfig(f"there is no {what} {name!r}; {hint}")
 
-def traffic_kind(kind: Any) -> str:
+def resolve_traffic_kind(kind: Any) -> str:
     "Our name for a kind of traffic. Raises BadConfig with a suggestion."
     return _known(kind, TRAFFIC_KINDS, _KINDS, 'kind of traffic')
 
@@ -145,18 +146,18 @@ def link_profile(given: LinkSpec = 'none', **changes: Any) -> LinkProfile:
     found = dataclasses.replace(found, **_settings(changes))
     special = dict(found.overrides)
     for kind, settings in overrides.items():
-        own = traffic_kind(kind)
+        own = resolve_traffic_kind(kind)
         if not isinstance(settings, Mapping):
             raise BadConfig(f"overrides of {kind}: settings, not {settings!r}")
         special[own] = dict(special.get(own, {})) | _settings(settings)
     found = dataclasses.replace(found, overrides=special)
-    for kind in special: profile_for(found, kind)   # checks the numbers of the overrides now
+    for kind in special: profile_for_traffic(found, kind)   # checks the numbers of the overrides now
     return found
 
-def profile_for(p: LinkProfile, kind: str | None) -> LinkProfile:
+def profile_for_traffic(p: LinkProfile, kind: str | None) -> LinkProfile:
     "The profile for one kind of traffic. Raises BadConfig for an unknown kind."
     if kind is None: return p
-    return dataclasses.replace(p, overrides={}, **p.overrides.get(traffic_kind(kind), {}))
+    return dataclasses.replace(p, overrides={}, **p.overrides.get(resolve_traffic_kind(kind), {}))
 
 def parse_profile(text: str) -> LinkProfile:
     "A profile from a name, YAML or JSON: see `link_profile`. Raises BadConfig."

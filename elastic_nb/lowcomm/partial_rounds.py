@@ -24,7 +24,7 @@ from ..elastic.membership import PeerLost
 from ..exact.reduce import sum_node
 from ..exact.buffers import UnsupportedModel
 from .compressed_diloco import (EXTRA_NUMBERS, NO_MESSAGE, CompressedSync, all_to_all_parts,
-                                                  sum_messages, nominal_size)
+                                                  sum_messages, nominal_message_bytes)
 from .quantize import Codec
 from .robust_aggregation import NonFiniteGradient, aggregate
 from .diloco_sync import DiLoCoReplica, DiLoCoSync
@@ -205,7 +205,8 @@ def robust_all_reduce(
 ) -> None:
     "Like `all_gather_sum`, but a rule combines the pseudo-gradients of all replicas. Raises TooFewWorkers."
     numbers, small, count = out[:-beside], out[-beside:], len(out) - beside
-    found = all_to_all_parts(group, says, n, lambda r: [0, 1], [4 * beside, nominal_size(codec, count)])
+    found = all_to_all_parts(group, says, n, lambda r: [0, 1],
+                             [4 * beside, nominal_message_bytes(codec, count)])
     half_way()
     table = torch.stack([torch.frombuffer(bytearray(found[i][0]), dtype=torch.float32) for i in range(n)])
     rows = decode_updates(codec, found, table, step, count)

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['COLUMN_BLOCK', 'PRODUCT_BLOCK', 'SELECTION_RULES', 'RULES', 'ATTACKS', 'TooFewWorkers', 'NonFiniteGradient',
-           'check_gradients', 'mean', 'sorting_network', 'sort_columns', 'median', 'trimmed_mean', 'distances', 'krum',
-           'multi_krum', 'bulyan', 'geometric_median', 'centered_clipping', 'nearest_neighbour_mixing',
-           'AggregationRule', 'AggregationResult', 'find_rule', 'stack_gradients', 'aggregate', 'sign_flip_attack',
-           'gaussian_attack', 'alie_shift', 'alie_attack', 'ipm_attack', 'mimic_attack']
+           'check_gradients', 'mean', 'sorting_network', 'sort_columns', 'median', 'trimmed_mean',
+           'pairwise_squared_distances', 'krum', 'multi_krum', 'bulyan', 'geometric_median', 'centered_clipping',
+           'nearest_neighbour_mixing', 'AggregationRule', 'AggregationResult', 'find_rule', 'stack_gradients',
+           'aggregate', 'sign_flip_attack', 'gaussian_attack', 'alie_shift', 'alie_attack', 'ipm_attack',
+           'mimic_attack']
 
 # %% ../../nbs/12_lowcomm/07_robust_aggregation.ipynb #f93787f4
 import math
@@ -114,7 +115,7 @@ def _gram(x: Tensor, center: Tensor | None = None) -> Tensor:
         out += (pieces @ pieces.mT).sum(0)
     return (out + out.T) / 2
 
-def distances(x: Tensor) -> Tensor:
+def pairwise_squared_distances(x: Tensor) -> Tensor:
     "Squared distances between all pairs of gradients (workers, parameters): (workers, workers), float64."
     gram = _gram(x)
     own = gram.diagonal()
@@ -128,7 +129,7 @@ def _scores(d: Tensor, f: int) -> Tensor:
 
 def _best(x: Tensor, f: int, m: int = 1) -> list[int]:
     "The `m` rows with the best scores, in increasing order."
-    return sorted(_scores(distances(x), f).sort(stable=True).indices[:m].tolist())
+    return sorted(_scores(pairwise_squared_distances(x), f).sort(stable=True).indices[:m].tolist())
 
 def _plain_mean(x: Tensor, rows: list[int]) -> Tensor:
     "The mean of these rows, without copying them."
@@ -167,7 +168,7 @@ def _closest(rows: list[Tensor], keep: int) -> Tensor:
 
 def _chosen(x: Tensor, f: int) -> list[int]:
     "The n - 2 f rows that Krum selects one by one, in increasing order."
-    d, rest, chosen = distances(x), [*range(len(x))], []
+    d, rest, chosen = pairwise_squared_distances(x), [*range(len(x))], []
     while len(chosen) < len(x) - 2 * f:
         best = int(_scores(d[rest][:, rest], f).argmin())
         chosen.append(rest.pop(best))
@@ -188,7 +189,7 @@ class _Span:
     """Points in the span of the gradients: `point = center + sum of a[i] * direction[i]`, where direction i
     is the unit vector from the center to gradient i. Arrays are only (workers,) and (workers, workers)."""
     def __init__(self, x: Tensor, center: Tensor | None = None):
-        if center is None: center = x[int(distances(x).sqrt().sum(1).argmin())]
+        if center is None: center = x[int(pairwise_squared_distances(x).sqrt().sum(1).argmin())]
         gram = _gram(x, center)
         self.gradients, self.center, self.norms = x, center, gram.diagonal().clamp(min=0).sqrt()
         unit = torch.where(self.norms > 0, 1 / self.norms, 0.)
@@ -253,7 +254,7 @@ def nearest_neighbour_mixing(x: Tensor, f: int) -> Tensor:
     Allouah et al. 2023. Raises TooFewWorkers below 2 f + 1 workers."""
     check_gradients(x, f, 'nearest_neighbour_mixing', 2 * f + 1)
     keep = len(x) - f
-    near = distances(x).fill_diagonal_(-1).sort(dim=1, stable=True).indices[:, :keep]
+    near = pairwise_squared_distances(x).fill_diagonal_(-1).sort(dim=1, stable=True).indices[:, :keep]
     weights = torch.zeros(len(x), len(x), dtype=x.dtype, device=x.device).scatter_(1, near, 1 / keep)
     return weights @ x
 

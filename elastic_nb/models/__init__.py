@@ -6,10 +6,10 @@
 __all__ = []
 
 # %% ../../nbs/05_models/00_overview.ipynb #4bcdb50c
-from ..basics import lazy
+from ..basics import lazy_imports
 
 # %% ../../nbs/05_models/00_overview.ipynb #fd36968e
-__getattr__, __dir__ = lazy('elastic_nb.models', {
+__getattr__, __dir__ = lazy_imports('elastic_nb.models', {
     '.gpt': 'GPT GPTConfig seeded_gpt count_parameters',
     '.gpt2': 'GPT2 load_gpt2 open_gpt2 save_gpt2 wikitext',
     '.text_generation': 'perplexity sample'})

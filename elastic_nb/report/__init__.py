@@ -6,15 +6,15 @@
 __all__ = []
 
 # %% ../../nbs/08_report/00_overview.ipynb #4bcdb50c
-from ..basics import lazy
+from ..basics import lazy_imports
 
 # %% ../../nbs/08_report/00_overview.ipynb #b86bce85
-__getattr__, __dir__ = lazy('elastic_nb.report', {
+__getattr__, __dir__ = lazy_imports('elastic_nb.report', {
     '.pictures': 'style timeline loss_curves',
     '.training_curves': 'draw_training_curves batch_advice',
     '.checkpoint_timeline': 'draw_checkpoint_timeline draw_expected_goodput checkpoint_saves_from',
     '.mixture_report': 'source_shares draw_source_shares',
-    '.html': 'report_html write_report',
+    '.html': 'write_verdict_page write_report',
     '.status': 'RunReader status_of metrics_of runs_in',
     '.tracking': 'open_sinks SinkGroup',
     '.goodput': 'goodput_of draw_time_buckets',

@@ -20,7 +20,7 @@ from matplotlib.patches import Patch
 from ..checkpoint.interval import daly_interval, expected_goodput, optimal_interval, young_interval
 from ..elastic.ledger import RunHistory, RunRows
 from .pictures import (FAULT_MARKER, FAULT_COLOR, GENERATION_COLORS, INK, MUTED, PAPER, RULE,
-                                        one_per_pixel,
+                                        first_per_pixel_mask,
                                         merge_bars, pixel_width, shorten_label, style)
 
 # %% ../../nbs/08_report/02_checkpoint_timeline.ipynb #217b93ce
@@ -89,9 +89,9 @@ def _draw_row(ax: Axes, saves: Sequence[Mapping[str, Any]], y: int, color: str, 
                       (blocked, dict(facecolor='none', edgecolor=INK, hatch='//////', linewidth=.6))):
         ax.broken_barh(merge_bars(start, ends, pixel), (y - .28, .56), **how)
     bad = end[[not s['ok'] for s in saves]]
-    ax.plot(bad[one_per_pixel(bad, pixel)], np.full(one_per_pixel(bad, pixel).sum(), y), zorder=4,
-            **FAULT_MARKER)
-    for i in np.flatnonzero(one_per_pixel(start, 60 * pixel)):
+    ax.plot(bad[first_per_pixel_mask(bad, pixel)], np.full(first_per_pixel_mask(bad, pixel).sum(), y),
+            zorder=4, **FAULT_MARKER)
+    for i in np.flatnonzero(first_per_pixel_mask(start, 60 * pixel)):
         ax.text(start[i], y - .32, saves[i]['step'], color=MUTED, fontsize=7, va='bottom')
 
 # %% ../../nbs/08_report/02_checkpoint_timeline.ipynb #935f37e3

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['DIAGNOSIS_LEVELS', 'MAX_CLOCK_SKEW_S', 'ADVICE', 'Diagnosis', 'MeasuredTimes', 'measured_times', 'TimeoutRule',
            'timeout_rules', 'check_timeouts', 'timeout_table', 'check_settings', 'MachineProbe', 'checkpoint_bytes',
-           'check_machine', 'check_services', 'check_run', 'check_saved_checkpoints', 'examine_config', 'examine_run',
-           'doctor']
+           'check_machine', 'check_services', 'check_past_run', 'check_saved_checkpoints', 'examine_config',
+           'examine_run', 'diagnose']
 
 # %% ../../nbs/08_report/17_doctor.ipynb #a1848603
 import math
@@ -389,8 +389,8 @@ ADVICE = dict(
     idle="Start fewer spares",
     training="Nothing")
 
-def check_run(rows: RunHistory, state: tuple[str, str | None], found: Goodput,
-              c: RunConfig) -> list[Diagnosis]:
+def check_past_run(rows: RunHistory, state: tuple[str, str | None], found: Goodput,
+                   c: RunConfig) -> list[Diagnosis]:
     "Returns findings about a past run; `state`: as in `status`."
     return [*_check_end(state, rows), *_check_events(rows, c), *_check_time(rows, found),
             *_recovered(rows, found)]
@@ -511,14 +511,15 @@ def examine_run(path: str | Path, here: MachineProbe = MachineProbe(),
     measured = measured_times(watch.newest_segment.rows)
     later = [] if state[0] == 'finished' else check_settings(c, measured)
     kept = check_saved_checkpoints(watch, c)
-    return _sorted([*clock, *check_run(rows, state, found, c), *kept, *check_timeouts(c, measured), *later])
+    return _sorted([*clock, *check_past_run(rows, state, found, c), *kept, *check_timeouts(c, measured),
+                    *later])
 
 def _sorted(found: Sequence[Diagnosis]) -> list[Diagnosis]:
     return sorted(dict.fromkeys(found), key=lambda f: DIAGNOSIS_LEVELS.index(f.level))
 
 # %% ../../nbs/08_report/17_doctor.ipynb #862889b6
-def doctor(what: str = '', overrides: Sequence[str] = (), here: MachineProbe = MachineProbe(), **services: str
-           ) -> tuple[list[Diagnosis], list[tuple[str, float, float, str]]]:
+def diagnose(what: str = '', overrides: Sequence[str] = (), here: MachineProbe = MachineProbe(),
+             **services: str) -> tuple[list[Diagnosis], list[tuple[str, float, float, str]]]:
     """Returns the findings about a config file or a run, and its timeouts; without either, those about this
     machine. If a config's run is in its usual folder, its times are used. Raises ValueError, OSError."""
     path = Path(what)

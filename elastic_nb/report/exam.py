@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['EXAM_STEPS', 'EXAM_MICRO_BATCHES', 'SAVE_MICRO_BATCHES', 'EXAM_DEADLINE', 'FAULT_PHASES', 'EXAM_RUN',
-           'UNDISTURBED_RUN', 'exam_fault_plan', 'ExamScore', 'attempts_of', 'rows_of_kind', 'load_exam_run',
-           'fault_plan_rows', 'exam_score', 'facts_of_exam', 'format_score']
+           'UNDISTURBED_RUN', 'exam_fault_plan', 'ExamScore', 'started_steps', 'rows_of_kind', 'load_exam_run',
+           'format_planned_faults', 'exam_score', 'facts_of_exam', 'format_score']
 
 # %% ../../nbs/08_report/18_exam.ipynb #cf01f4cd
 import random
@@ -72,7 +72,7 @@ def pay(self: ExamScore, world: int, units: int) -> None:
     self.worker_steps += (world + self.spares) * units / EXAM_MICRO_BATCHES
 
 # %% ../../nbs/08_report/18_exam.ipynb #ec19bd9a
-def attempts_of(rows: RunHistory) -> list[tuple[int, int]]:
+def started_steps(rows: RunHistory) -> list[tuple[int, int]]:
     "Returns (generation, step) for all steps that were started, committed or not."
     found: set[tuple[int, int]] = set()
     for steps in (rows.steps('contribute'), rows.steps('commit')):
@@ -86,7 +86,7 @@ def rows_of_kind(rows: RunHistory, kind: str) -> list[Event]:
 def count(self: ExamScore, rows: RunHistory) -> None:
     "Counts steps, saves, faults and costs in the rows of the exam."
     sizes = {e.gen or 0: len(e.data['roster']) for e in rows_of_kind(rows, 'generation')}
-    begun = attempts_of(rows)
+    begun = started_steps(rows)
     def size(gen: int) -> int: return sizes[max(g for g in sizes if g <= gen)]   # a rollback writes no roster
     for gen, _ in begun: self.pay(size(gen), -(-EXAM_MICRO_BATCHES // size(gen)))
     saves = rows_of_kind(rows, 'checkpoint')
@@ -110,7 +110,7 @@ def load_exam_run(path: str | Path) -> tuple[RunReader, ExamScore, list[str]]:
     seed, interval = drawn[0]['drawn']['exam'], saves['checkpoint_interval']
     return watch, ExamScore(seed, elastic['workers'], interval, elastic['spares']), drawn[0]['faults']
 
-def fault_plan_rows(faults: list[Fault]) -> list[str]:
+def format_planned_faults(faults: list[Fault]) -> list[str]:
     "Returns faults in the form in which the ledger's rows name them."
     return [f'{f.kind} {f.worker}@{f.step}:{f.phase}' for f in faults]
 
@@ -122,7 +122,7 @@ def judge(self: ExamScore, watch: RunReader, storm: list[str]) -> None:
     training, plan = start.section('training'), exam_fault_plan(self.seed, self.workers + self.spares)
     if (training.get('steps'), training.get('micro_batches')) != (EXAM_STEPS, EXAM_MICRO_BATCHES):
         self.wrong.append(f"it is not {EXAM_STEPS} steps of {EXAM_MICRO_BATCHES} micro-batches")
-    if storm != fault_plan_rows(plan): self.wrong.append(f"its storm is not that of seed {self.seed}")
+    if storm != format_planned_faults(plan): self.wrong.append(f"its storm is not that of seed {self.seed}")
     fired, known = [e.data['planned'] for e in rows_of_kind(rows, 'fault')], {*map(str, plan)}
     self.faults = len(fired)
     if odd := [f for f in fired if f not in known]: self.wrong.append(f"{odd[0]} is not in this storm")

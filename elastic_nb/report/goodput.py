@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['TIME_BUCKETS', 'BUCKET_COLORS', 'BucketSpan', 'SlotTimeline', 'StepTimings', 'read_step_timings', 'infer_step_starts',
-           'overdue_since', 'record_attempt', 'WorkerReplay', 'slot_timelines', 'Goodput', 'goodput_of', 'RunCosts',
-           'costs_of', 'startup_slot_seconds', 'predicted_goodput', 'draw_prediction', 'draw_time_buckets']
+           'overdue_since', 'assign_attempt_time', 'WorkerReplay', 'slot_timelines', 'Goodput', 'goodput_of',
+           'RunCosts', 'costs_of', 'startup_slot_seconds', 'predicted_goodput', 'draw_predicted_goodput',
+           'draw_time_buckets']
 
 # %% ../../nbs/08_report/16_goodput.ipynb #6255d8d0
 import statistics
@@ -139,8 +140,8 @@ def overdue_since(facts: StepTimings, worker: str, gen: int, step: int, many: fl
     return begun + blocked + 2 * facts.usual * max(many, 1.)
 
 # %% ../../nbs/08_report/16_goodput.ipynb #eaa00a0d
-def record_attempt(timeline: SlotTimeline, facts: StepTimings, worker: str, gen: int, step: int, end: float,
-                   gave: float | None) -> None:
+def assign_attempt_time(timeline: SlotTimeline, facts: StepTimings, worker: str, gen: int, step: int,
+                        end: float, gave: float | None) -> None:
     "Assigns the time up to `end`, in which `worker` tried `step`; `gave`: when it contributed."
     good = 'training' if facts.newest.get(step) == gen else 'redone'
     if save := facts.saves.get((worker, step)):
@@ -236,7 +237,7 @@ def _contribute(self: WorkerReplay, e: Event) -> None:
 @patch
 def end_attempt(self: WorkerReplay, t: float) -> None:
     "Ends the attempt at `t`."
-    record_attempt(self.timeline, self.timings, self.worker, self.gen, self.step, t, self.contributed_at)
+    assign_attempt_time(self.timeline, self.timings, self.worker, self.gen, self.step, t, self.contributed_at)
     self.step, self.contributed_at = self.step + 1, None
 
 @patch
@@ -390,7 +391,7 @@ def predicted_goodput(costs: RunCosts, mtbf: float | None = None) -> float:
     return daly_goodput(costs.step, costs.save, mtbf, costs.restart)
 
 # %% ../../nbs/08_report/16_goodput.ipynb #17392e1c
-def draw_prediction(
+def draw_predicted_goodput(
     costs: RunCosts, # Measured costs
     points: Sequence[tuple[float, float]] = (), # MTBF in seconds, measured goodput
     ax: Axes | None = None, # Where to draw; a new figure if None

@@ -47,7 +47,8 @@ class RunAttempt:
         return os.path.normpath(c['nvme_path'])
 
 def attempts_in(db: sqlite3.Connection) -> list[RunAttempt]:
-    "Returns the starts in a ledger, in the order in which they began. `db`: see `ledger.read_connection`."
+    """Returns the starts in a ledger, in the order in which they began. `db`: see
+    `ledger.open_ledger_read_only`."""
     about = {row[0]: row for row in db.execute('SELECT * FROM runs')}
     names = db.execute('SELECT 0, rowid, run FROM runs UNION ALL '
                        'SELECT 1, min(id), run FROM events GROUP BY run')

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['RECENT_COMMITS', 'ENDED_STATES', 'PANEL_WIDTH', 'LEFT_MARGIN', 'LANE_HEIGHT', 'TOP_MARGIN', 'BOTTOM_MARGIN',
            'WINDOW_S', 'HATCH_PATTERN', 'LOSS_HEIGHT', 'STATE_TEXTS', 'MAX_BUTTON_ROWS', 'REDRAW_INTERVAL_S',
-           'WorkerBar', 'OpenOutage', 'PanelState', 'parse_slot', 'draw_lanes', 'draw_losses', 'draw_summary',
-           'static_html', 'LivePanel', 'has_widgets', 'on_white']
+           'WorkerBar', 'OpenOutage', 'PanelState', 'parse_slot', 'draw_lanes', 'draw_losses', 'render_summary_html',
+           'render_static_panel', 'LivePanel', 'has_widgets', 'wrap_on_white']
 
 # %% ../../nbs/08_report/09_notebook_panel.ipynb #6538359b
 import math
@@ -367,7 +367,7 @@ def _tile(name: str, value: Any, note: str = '', color: str = INK, wide: int = 9
             f'font-variant-numeric:tabular-nums">{escape(str(value))}</div>'
             f'<div style="color:{MUTED};font-size:11px">{escape(note)}</div></div>')
 
-def draw_summary(view: PanelState, title: str = '', now: float | None = None) -> str:
+def render_summary_html(view: PanelState, title: str = '', now: float | None = None) -> str:
     "Returns the numbers of the panel as HTML."
     with view.lock:
         still = view.stalled_seconds(now) if now is not None else None
@@ -395,11 +395,11 @@ def draw_summary(view: PanelState, title: str = '', now: float | None = None) ->
             f'<div style="display:flex;flex-wrap:wrap;gap:8px 22px;margin-top:6px">{"".join(tiles)}</div>'
             f'{end}</div>')
 
-def static_html(view: PanelState, title: str = '') -> str:
+def render_static_panel(view: PanelState, title: str = '') -> str:
     "Returns the panel as HTML without scripts, as a saved notebook keeps it."
     return (f'<div class="elastic-panel" style="background:{PAPER};color:{INK};padding:10px 12px;'
             f'max-width:{PANEL_WIDTH}px;border:1px solid {RULE};border-radius:6px">'
-            f'{draw_summary(view, title)}'
+            f'{render_summary_html(view, title)}'
             f'<div style="overflow-x:auto">{draw_lanes(view)}{draw_losses(view)}</div></div>')
 
 # %% ../../nbs/08_report/09_notebook_panel.ipynb #e4126e7f
@@ -431,7 +431,7 @@ def has_widgets() -> bool:
     return bool(ipywidgets) and getattr(get_ipython(), 'kernel', None) is not None
 
 # %% ../../nbs/08_report/09_notebook_panel.ipynb #55427ece
-def on_white(html: str) -> str:
+def wrap_on_white(html: str) -> str:
     "Puts dark ink on a white background, even in notebooks with a dark theme."
     return f'<div style="background:{PAPER};color:{INK}">{html}</div>'
 
@@ -466,7 +466,8 @@ def _click(self: LivePanel, button: Any, do: str, slot: int | None) -> None:
     try: told, color = self.send_command(do, None if slot is None else str(slot))['text'], MUTED
     except Exception as e: told, color = str(e), FAULT_COLOR
     finally: button.disabled = False
-    self.words.value = on_white(f'<span class="elastic-words" style="color:{color}">{escape(told)}</span>')
+    self.words.value = wrap_on_white(
+        f'<span class="elastic-words" style="color:{color}">{escape(told)}</span>')
 
 # %% ../../nbs/08_report/09_notebook_panel.ipynb #b2cc8c50
 @patch
@@ -476,9 +477,9 @@ def draw(self: LivePanel, now: float | None = None) -> bool:
     if version == self._drawn and self.panel_state.stalled_seconds(0.) is None: return False
     self._drawn = version
     now = (time.monotonic() if now is None else now) if live else None
-    self.head.value = on_white(draw_summary(self.panel_state, self.title, now))
-    self.lanes.value = on_white(draw_lanes(self.panel_state, now))
-    self.losses.value = on_white(draw_losses(self.panel_state))
+    self.head.value = wrap_on_white(render_summary_html(self.panel_state, self.title, now))
+    self.lanes.value = wrap_on_white(draw_lanes(self.panel_state, now))
+    self.losses.value = wrap_on_white(draw_losses(self.panel_state))
     slots = sorted(self.panel_state.lanes)
     for slot, row in enumerate(self.rows):
         shown = 'flex' if live and slot in slots else 'none'
@@ -504,7 +505,8 @@ def _follow(self: LivePanel) -> None:
 @patch
 def _bundle(self: LivePanel, live: bool) -> dict[str, Any]:
     "Returns what a notebook displays: the widgets, and a static fallback."
-    still = {'text/html': static_html(self.panel_state, self.title), 'text/plain': self.title or 'a run'}
+    still = {'text/html': render_static_panel(self.panel_state, self.title),
+             'text/plain': self.title or 'a run'}
     if not live: return still
     return still | {'application/vnd.jupyter.widget-view+json':
                     dict(version_major=2, version_minor=0, model_id=self.widgets.model_id)}

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['INK', 'MUTED', 'RULE', 'PAPER', 'FAULT_COLOR', 'FAULT_MARKER', 'GENERATION_COLORS', 'LossCurve', 'style',
            'generation_color', 'WorkIntervals', 'work_intervals', 'run_time_range', 'worker_join_intervals',
-           'outage_intervals', 'merge_bars', 'pixel_width', 'shorten_label', 'one_per_pixel', 'format_duration',
+           'outage_intervals', 'merge_bars', 'pixel_width', 'shorten_label', 'first_per_pixel_mask', 'format_duration',
            'parse_slot', 'slots_of', 'timeline', 'float32_spacing', 'downsample_curve', 'draw_loss_pair', 'loss_curves']
 
 # %% ../../nbs/08_report/01_pictures.ipynb #045db9a1
@@ -21,7 +21,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ..elastic.ledger import RunHistory, StepTable, RunRows, to_run_history, losses, outages
+from ..elastic.ledger import (RunHistory, StepTable, RunRows, to_run_history, committed_losses,
+                                       outages)
 
 # %% ../../nbs/08_report/01_pictures.ipynb #c0d1cb75
 INK, MUTED, RULE, PAPER = '#1d2433', '#687083', '#dadee6', '#ffffff' # text, secondary text, lines, background
@@ -176,7 +177,7 @@ def shorten_label(name: str, most: int = 40) -> str:
     return name if len(name) <= most else name[:most - 1].rstrip('\\') + '…'
 
 # %% ../../nbs/08_report/01_pictures.ipynb #fe3ab169
-def one_per_pixel(x: np.ndarray, pixel: float) -> np.ndarray:
+def first_per_pixel_mask(x: np.ndarray, pixel: float) -> np.ndarray:
     "Returns a mask of the positions `x` to draw: of those within one `pixel`, only the first."
     chosen = np.zeros(len(x), bool)
     chosen[np.unique(np.floor(x / pixel), return_index=True)[1]] = True
@@ -188,7 +189,7 @@ def _draw_marks(ax: Axes, rows: RunHistory, y: Callable[[str], int], t0: float) 
         found = [(y(e.worker), e.t - t0) for e in rows.events if e.kind == kind and left <= e.t - t0 <= right]
         for lane in sorted({at for at, _ in found}):
             x = np.array([t for at, t in found if at == lane])
-            x = x[one_per_pixel(x, pixel_width(ax))]
+            x = x[first_per_pixel_mask(x, pixel_width(ax))]
             if kind == 'fault': ax.plot(x, np.full(len(x), lane), zorder=4, **FAULT_MARKER)
             else: ax.vlines(x, lane - .46, lane + .46, color=FAULT_COLOR, linewidth=1.2,
                             linestyle='-' if kind == 'death' else ':')
@@ -330,9 +331,9 @@ def loss_curves(
 ) -> Sequence[Axes]:
     "Draws two runs' losses in one plot, and below it their difference on an axis at least one bit tall."
     rows = to_run_history(disturbed)
-    a, b = losses(rows), losses(undisturbed)
+    a, b = committed_losses(rows), committed_losses(undisturbed)
     faults = sorted({e.step for e in rows.events if e.kind == 'fault' and e.step < len(a)})
-    faults = np.array(faults, int)[one_per_pixel(np.array(faults, float), max(len(a) / 600, 1))]
+    faults = np.array(faults, int)[first_per_pixel_mask(np.array(faults, float), max(len(a) / 600, 1))]
     with style():
         if axes is None: axes = plt.subplots(2, 1, figsize=(9, 3.2), sharex=True, height_ratios=(3, 1))[1]
         one, two = ((np.arange(len(c)), np.asarray(c, float)) for c in (a, b))

@@ -6,9 +6,9 @@
 __all__ = ['LIVE_STATES', 'SUMMARY_FIELDS', 'GAUGES', 'PAGES', 'TOKEN_ENV', 'PUBLIC_PATHS', 'SECURITY_HEADERS', 'MAX_ROW_CHARS',
            'ROW_FIELDS', 'CLIENT_TIMEOUT_S', 'MAX_BODY_BYTES', 'MAX_STREAMS', 'ServedRun', 'run_id', 'find_ledgers',
            'jobs_in', 'RunIndex', 'downsample_m4', 'worker_lanes', 'worker_outages', 'chart_data', 'RunReaderCache',
-           'CachedRun', 'HttpResponse', 'json_response', 'error_response', 'HttpRequest', 'Dashboard', 'prometheus',
-           'token_from_env', 'host_name', 'is_ip_address', 'response_headers', 'rows_after', 'DashboardApp',
-           'open_listener', 'uvicorn_server', 'serving', 'serve']
+           'CachedRun', 'HttpResponse', 'json_response', 'error_response', 'HttpRequest', 'Dashboard',
+           'format_prometheus_metrics', 'token_from_env', 'parse_host_header', 'is_ip_address', 'response_headers',
+           'rows_after', 'DashboardApp', 'open_listener', 'make_uvicorn_server', 'serving', 'serve']
 
 # %% ../../nbs/08_report/10_serve.ipynb #5938a31d
 import asyncio
@@ -45,7 +45,7 @@ from ..basics import patch
 from ..config import BadConfig
 from ..elastic.ledger_columns import ColumnBlock
 from ..elastic.control_socket import CommandRefused, send_command
-from ..elastic.ledger import Event, read_connection, parse_row_data, unpack_blocks
+from ..elastic.ledger import Event, open_ledger_read_only, parse_row_data, unpack_blocks
 from .logical_runs import group_attempts, attempts_in
 from .status import RunReader, runs_in
 
@@ -379,7 +379,7 @@ GAUGES = {'up': 'Is the run alive?', 'step': 'Steps that are committed.', 'steps
           'workers': 'Worker processes that are alive.', 'recoveries': 'Workers lost so far.',
           'rto_seconds': 'Longest time without progress after a loss, in seconds.'}
 
-def prometheus(rows: Sequence[Mapping[str, Any]]) -> str:
+def format_prometheus_metrics(rows: Sequence[Mapping[str, Any]]) -> str:
     "Returns the list of runs in the text format of Prometheus, version 0.0.4."
     def label(text: Any) -> str:
         return str(text).replace('\\', r'\\').replace('"', r'\"').replace('\n', r'\n')
@@ -425,8 +425,9 @@ def respond(self: Dashboard, request: HttpRequest) -> HttpResponse:
     if where == '/api/health': return json_response(dict(ok=True))
     page = PAGES.get('/' if parts[0] == 'run' and len(parts) == 2 else where)
     if page: return HttpResponse(page[1].encode(), content_type=f'{page[0]}; charset=utf-8')
-    if where == '/metrics': return HttpResponse(prometheus(self.list_runs()).encode('utf-8', 'replace'),
-                                                content_type='text/plain; version=0.0.4; charset=utf-8')
+    if where == '/metrics':
+        return HttpResponse(format_prometheus_metrics(self.list_runs()).encode('utf-8', 'replace'),
+                            content_type='text/plain; version=0.0.4; charset=utf-8')
     if where == '/api/runs': return json_response(dict(runs=self.list_runs(), allow_kill=self.allows_commands,
                                                             queues=self.run_index.queues()))
     found = self.run_index.runs().get(parts[2]) if parts[:2] == ['api',
@@ -450,7 +451,7 @@ def token_from_env(environ: Mapping[str, str]) -> str:
         raise BadConfig(f"{TOKEN_ENV} must have 16 to 500 characters: letters, digits, signs, no spaces")
     return token
 
-def host_name(header: str) -> str:
+def parse_host_header(header: str) -> str:
     "Returns the name in a Host header, in lower case, without the port; empty if the header is malformed."
     found = re.fullmatch(r'(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::\d{1,5})?', header.strip().lower())
     return (found[1] or found[2]) if found else ''
@@ -467,7 +468,7 @@ PUBLIC_PATHS = '/api/health', '/login', '/wrong', '/app.css' # Paths that are se
 def refusal(self: Dashboard, request: HttpRequest) -> HttpResponse | None:
     "Returns a response that says why `request` is refused; None if it is allowed."
     host, origin = request.headers.get('host', ''), request.headers.get('origin')
-    name = host_name(host)
+    name = parse_host_header(host)
     if not (name in self.allowed_hosts or self.token and is_ip_address(name)):
         return error_response("unknown host name; to allow it, start the server with --allow-host NAME", 421)
     scheme = 'https' if (origin or '').startswith('https:') else 'http'
@@ -535,7 +536,7 @@ ROW_FIELDS = 'id', 't', 'kind', 'worker', 'gen', 'step'
 def rows_after(found: ServedRun, last: int, most: int = 1000) -> list[tuple[int, str]]:
     "Returns the oldest rows of a run with ids above `last`, as (id, JSON), in order. Raises ValueError."
     # one snapshot for both queries: rows move from one table to the other
-    with read_connection(found.path) as db:
+    with open_ledger_read_only(found.path) as db:
         run = next((r for r in group_attempts(attempts_in(db)) if r.name == found.name), None)
         names = [s.name for s in [*run.attempts, *run.refused]] if run else [found.name]
         packed, horizon = _packed_after(db, names, last)
@@ -716,7 +717,7 @@ def open_listener(host: str, port: int, patience: float = CLIENT_TIMEOUT_S) -> s
     return line
 
 # %% ../../nbs/08_report/10_serve.ipynb #01e60121
-def uvicorn_server(gate: DashboardApp) -> Any:
+def make_uvicorn_server(gate: DashboardApp) -> Any:
     "Returns a uvicorn server for `gate` that disconnects silent clients. Raises BadConfig without uvicorn."
     uvicorn = _uvicorn()
     from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -743,7 +744,7 @@ def serving(root: str | Path, port: int = 0, patience: float = CLIENT_TIMEOUT_S,
             **options: Any) -> Iterator[str]:
     "Serves `root` on loopback in a thread during the block; yields the URL. `options`: for `Dashboard`."
     gate = DashboardApp(Dashboard(root, **options), patience)
-    server, line = uvicorn_server(gate), open_listener('127.0.0.1', port, patience)
+    server, line = make_uvicorn_server(gate), open_listener('127.0.0.1', port, patience)
     thread = threading.Thread(target=server.run, kwargs=dict(sockets=[line]), daemon=True)
     thread.start()
     try: yield f'http://127.0.0.1:{line.getsockname()[1]}'
@@ -769,7 +770,8 @@ def serve(
     names = [*allow_host, *([] if is_ip_address(host) else [host]),
              *([socket.gethostname()] if token else [])]
     gate = DashboardApp(Dashboard(root, allow_kill, token, names))
-    server, line = uvicorn_server(gate), open_listener('127.0.0.1' if host == 'localhost' else host, port)
+    server = make_uvicorn_server(gate)
+    line = open_listener('127.0.0.1' if host == 'localhost' else host, port)
     shown = f'[{host}]' if ':' in host else host
     number = len(gate.dashboard.run_index.runs())
     before = {sig: signal.signal(sig, server.handle_exit) for sig in (signal.SIGINT, signal.SIGTERM)}

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['RESUME_HINT', 'RESTART_HINT', 'find_ledger', 'runs_in', 'RunReader', 'run_state', 'has_durable_checkpoint',
-           'worker_states', 'fetch_status', 'finite_or_none', 'resumed_from', 'planned_steps', 'current_world_size',
-           'steps_per_second', 'newest_checkpoints', 'status_notes', 'status_of', 'worker_rates', 'metrics_of']
+           'worker_states', 'fetch_status', 'finite_or_none', 'resumed_from_step', 'planned_steps',
+           'current_world_size', 'steps_per_second', 'newest_checkpoints', 'status_notes', 'status_of',
+           'worker_samples_per_s', 'metrics_of']
 
 # %% ../../nbs/08_report/08_status.ipynb #7c562927
 import json
@@ -26,8 +27,8 @@ import numpy as np
 from ..basics import patch
 from ..elastic.ledger_columns import merge_blocks
 from ..elastic.ledger import (PACKS_SQL, EVENTS_SQL, RunHistory, StepTable, _answers, _history,
-                                       final_digest,
-                                       is_process_alive, read_connection, recoveries)
+                                       final_state_digest,
+                                       is_process_alive, open_ledger_read_only, recoveries)
 from .logical_runs import (AttemptSegment, LogicalRun, RunAttempt, attempt_time_range,
                                             attempts_in, group_attempts, lay_out_attempts, merge_attempts,
                                             shift_to_run_time)
@@ -47,7 +48,7 @@ def find_ledger(path: str | Path) -> Path:
 
 def runs_in(path: str | Path) -> list[str]:
     "Returns the runs in the ledger at `path`, each by the name of its first start. Raises ValueError."
-    with read_connection(find_ledger(path)) as db:
+    with open_ledger_read_only(find_ledger(path)) as db:
         return [run.name for run in group_attempts(attempts_in(db))]
 
 class RunReader:
@@ -91,7 +92,7 @@ def _choose(self: RunReader, starts: Sequence[RunAttempt]) -> LogicalRun:
 @patch
 def poll(self: RunReader) -> RunHistory:
     "Reads and returns the new rows. Raises ValueError if the ledger cannot be read."
-    with read_connection(self.path) as db:
+    with open_ledger_read_only(self.path) as db:
         self.run = self._choose(attempts_in(db))
         names = [s.name for s in self.run.attempts]
         if names != [p.attempt.name for p in self.segments]:   # the first poll, or a new start
@@ -159,7 +160,7 @@ _DOES = dict(spawn='starting', ready='waiting', entered='working', interrupted='
              final='done', error='failed', death='dead')
 
 def worker_states(story: RunHistory, state: str) -> list[dict[str, Any]]:
-    "Returns name, pid, state and `rate` (see `worker_rates`) of the newest worker of each slot."
+    "Returns name, pid, state and `rate` (see `worker_samples_per_s`) of the newest worker of each slot."
     found: dict[str, dict[str, Any]] = {}
     for e in story.events:
         if not e.worker or e.kind not in _DOES: continue
@@ -173,7 +174,7 @@ def worker_states(story: RunHistory, state: str) -> list[dict[str, Any]]:
     if state != 'running':
         for w in found.values():
             if w['state'] not in ('done', 'dead', 'failed'): w['state'] = 'gone'
-    rates = worker_rates(story)
+    rates = worker_samples_per_s(story)
     for w in found.values(): w['rate'] = rates.get(w['name'])
     def slot(name: str) -> tuple[bool, int,
                                  str]: return not name.isdigit(), int(name) if name.isdigit() else 0, name
@@ -187,16 +188,16 @@ def _names(story: RunHistory) -> list[str]:
 def status(self: RunReader) -> dict[str, Any]:
     """Returns the status of the run so far, in JSON values; poll first. `step`: steps done; `rate`: recent
     steps per second, and for each worker samples per second; `seconds`: the running time over all starts;
-    `resumed_from`: the checkpoint of the newest start.
+    `resumed_from_step`: the checkpoint of the newest start.
     """
     commits, now = self._commits(), self.newest_segment.rows
     state, error = run_state(now, self.writer)
     newest = int(np.argmax(commits.step)) if len(commits) else None
     def last(key: str) -> float | None:
         return None if newest is None else finite_or_none(commits.float_column(key)[newest])
-    try: sha = final_digest(now)
+    try: sha = final_state_digest(now)
     except ValueError as e: sha, error = None, str(e)
-    resumed, starts = resumed_from(now), [self._about(p, state) for p in self.segments]
+    resumed, starts = resumed_from_step(now), [self._about(p, state) for p in self.segments]
     return dict(
         run=self.name, state=state, step=resumed or 0 if newest is None else int(commits.step[newest]) + 1,
         steps=planned_steps(now, self.config), loss=last('loss'), lr=last('lr'), batch=last('batch'),
@@ -248,7 +249,7 @@ def _about(self: RunReader, p: AttemptSegment, state: str) -> dict[str, Any]:
     steps = [int(b.step.max()) + 1 for b in p.rows.blocks if b.kind == 'commit']
     if not last and how == 'running': how = 'stopped'   # its process is alive and has started again
     return dict(name=p.attempt.name, started=p.attempt.started, state=how, error=error,
-                resumed_from=resumed_from(p.rows), step=max(steps, default=p.attempt.resumed_step or 0),
+                resumed_from=resumed_from_step(p.rows), step=max(steps, default=p.attempt.resumed_step or 0),
                 seconds=round(max(end - begin, 0.), 3), away_s=round(p.away, 3),
                 lost_steps=0 if p.lost is None else len(np.unique(p.lost.step)))
 
@@ -310,7 +311,7 @@ def finite_or_none(x: float) -> float | None:
     "Returns `x`, or None if it is not finite: JSON has no NaN."
     return float(x) if math.isfinite(x) else None
 
-def resumed_from(story: RunHistory) -> int | None:
+def resumed_from_step(story: RunHistory) -> int | None:
     "Returns the step of the checkpoint that the run resumed from; None if it started from step 0."
     first = next((e for e in story.events if e.kind == 'restored'), None)
     return first.step if first and first.data.get('tier') else None
@@ -366,7 +367,7 @@ def _latest(story: RunHistory, kind: str, rows: int) -> StepTable:
     while sum(map(len, found)) < rows and (b := next(blocks, None)) is not None: found.append(b)
     return StepTable(reversed(found))
 
-def worker_rates(story: RunHistory, most: int = 50) -> dict[str, float]:
+def worker_samples_per_s(story: RunHistory, most: int = 50) -> dict[str, float]:
     """Returns the samples per second of each worker's own work, from the end of a step to its contribution to
     the next one: the median of its last `most` steps. Time spent waiting for other workers is not counted."""
     many = most * max(1, current_world_size(story) or 1)

@@ -18,7 +18,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from ..elastic.ledger import RunHistory, StepTable, RunRows, to_run_history
 from .pictures import (FAULT_MARKER, GENERATION_COLORS, INK, MUTED, PAPER, RULE,
-                                        one_per_pixel,
+                                        first_per_pixel_mask,
                                         downsample_curve, style)
 
 # %% ../../nbs/08_report/04_training_curves.ipynb #04338a5b
@@ -130,7 +130,7 @@ def _mark(axes: Sequence[Axes], found: Sequence[WorldChange], most: int) -> None
     "Draws crosses and triangles above the world size, and lines through all panels; one per pixel."
     left, right = axes[0].get_xlim()
     def seen(marks: list[WorldChange], width: float) -> list[WorldChange]:
-        chosen = one_per_pixel(np.array([c.step for c in marks], float), width * (right - left) / 900)
+        chosen = first_per_pixel_mask(np.array([c.step for c in marks], float), width * (right - left) / 900)
         return [c for c, here in zip(marks, chosen) if here]
     for c in seen([*found], 2):
         how = dict(color=MUTED, linestyle='--') if c.start_number else dict(color=RULE)
@@ -223,8 +223,8 @@ def batch_advice(events: RunRows, most: int = 400) -> BatchAdvice | None:
     at = np.flatnonzero(~np.isnan(rows.noise))
     at = at[len(at) // 2:][-most:]
     if len(at) < 2 or np.isnan(rows.batch_size[at[-1]]): return None
-    from elastic_nb.scaling.gradient_noise import GradientNoise, bootstrap_interval
+    from elastic_nb.scaling.gradient_noise import GradientNoise, noise_scale_interval
     found = [GradientNoise(*pair) for pair in zip(rows.signal[at].tolist(), rows.noise[at].tolist())]
     return BatchAdvice(int(rows.batch_size[at[-1]]), GradientNoise.mean(found).scale,
-                       *bootstrap_interval(found),
+                       *noise_scale_interval(found),
                        len(found))

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MAX_CLOCK_LAG_S', 'StepReceipt', 'step_receipts', 'VerificationFinding', 'RunVerification', 'AttemptEvidence',
-           'contributions_by_step', 'is_exact', 'missing_row_ranges', 'verify_run', 'RunDivergence', 'find_divergence',
-           'verification_json', 'verification_lines', 'divergence_lines']
+           'contributions_by_step', 'promises_exact_bits', 'missing_row_ranges', 'verify_run', 'RunDivergence',
+           'find_divergence', 'verification_json', 'verification_lines', 'divergence_lines']
 
 # %% ../../nbs/08_report/15_verify.ipynb #dfa79097
 import math
@@ -21,8 +21,9 @@ import numpy as np
 from ..basics import patch
 from ..checkpoint.run_lock import describe_differences
 from ..config import LowCommConfig
-from ..elastic.ledger_columns import SampleDigest, chain_context, next_receipt, root_receipt
-from ..elastic.ledger import STEP_KINDS, Event, RunHistory, _hashed, read_connection, unpack_blocks
+from ..elastic.ledger_columns import SampleDigest, chain_context_hash, next_receipt, root_receipt
+from ..elastic.ledger import (STEP_KINDS, Event, RunHistory, _hashed, open_ledger_read_only,
+                                       unpack_blocks)
 from .logical_runs import AttemptSegment, RunAttempt
 from .status import RunReader
 
@@ -111,7 +112,8 @@ class AttemptEvidence:
         for e in of.get('ready', []):
             about = e.data.get('receipts')
             if isinstance(about, dict) and about not in self.made_with: self.made_with.append(about)
-        self.chain_contexts = {chain_context(a.get('config', ''), a.get('code', '')) for a in self.made_with}
+        self.chain_contexts = {chain_context_hash(a.get('config', ''), a.get('code', ''))
+                               for a in self.made_with}
         self.spawned_workers = {e.worker for e in of.get('spawn', [])}
         self.rosters = {e.gen: e.data['roster'] for e in of.get('generation', [])}
         disk = [e.data for e in of.get('ledger', [])]
@@ -261,7 +263,7 @@ def check_samples(self: RunVerification, start: str, entries: Iterable[StepRecei
                           "ledgers there")
 
 # %% ../../nbs/08_report/15_verify.ipynb #e5e03125
-def is_exact(distributed: Mapping[str, Any], lowcomm: Mapping[str, Any]) -> bool:
+def promises_exact_bits(distributed: Mapping[str, Any], lowcomm: Mapping[str, Any]) -> bool:
     """Whether a start with these sections promises the same bits at any world size: its result depends
     neither on a clock, nor on state that replicas keep and that is lost when the membership changes."""
     known = LowCommConfig(**{k: v for k, v in lowcomm.items() if k in LowCommConfig.model_fields})
@@ -468,7 +470,7 @@ def check_timestamps(self: RunVerification, start: str, facts: AttemptEvidence) 
 # %% ../../nbs/08_report/15_verify.ipynb #d4d37505
 def missing_row_ranges(path: Path) -> list[tuple[int, int]]:
     "Returns the numbers of missing rows, as ranges: first, last. Raises ValueError."
-    with read_connection(path) as db:
+    with open_ledger_read_only(path) as db:
         ids = [np.array([i for i, in db.execute('SELECT id FROM events')], np.int64)]
         if db.execute('PRAGMA user_version').fetchone()[0] > 1:
             ids += [b.id for b in unpack_blocks(db.execute('SELECT block, id FROM packs'))]
@@ -497,7 +499,8 @@ def verify_attempt(self: RunVerification, part: AttemptSegment) -> None:
     start, facts = part.attempt.name, AttemptEvidence(part.rows)
     try: entries = step_receipts(part.rows)
     except ValueError as e: raise ValueError(f"{self.path}: {start}: {e}") from None
-    self.promises_exact = is_exact(part.attempt.section('distributed'), part.attempt.section('lowcomm'))
+    self.promises_exact = promises_exact_bits(part.attempt.section('distributed'),
+                                              part.attempt.section('lowcomm'))
     if entries and not facts.chain_contexts:
         self.add_finding('missing', start, None, "no row says with which config and code it was run")
     if len({a.get('code') for a in facts.made_with}) > 1:

@@ -6,10 +6,10 @@
 __all__ = []
 
 # %% ../../nbs/04_scaling/00_overview.ipynb #4bcdb50c
-from ..basics import lazy
+from ..basics import lazy_imports
 
 # %% ../../nbs/04_scaling/00_overview.ipynb #d70fe3c5
-__getattr__, __dir__ = lazy('elastic_nb.scaling', {
+__getattr__, __dir__ = lazy_imports('elastic_nb.scaling', {
     '.accumulate': 'RoundingMode GradAccumulationConfig GradientAccumulationManager',
     '.lr_rules': 'ScalingRule ScalingConfig warmup_cosine lr_at',
     '.optimizer_lr_scaling': 'LRScalingManager ElasticScalingManager',

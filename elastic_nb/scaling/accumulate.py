@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RoundingMode', 'GradAccumulationConfig', 'equal_accumulation_steps', 'micro_batch_ranges', 'effective_batch',
-           'scale_to_world', 'GradientAccumulationManager']
+           'scale_batch_with_world', 'GradientAccumulationManager']
 
 # %% ../../nbs/04_scaling/01_accumulate.ipynb #774e8fec
 import math
@@ -72,7 +72,7 @@ def effective_batch(world: int, c: GradAccumulationConfig) -> int:
     return world * equal_accumulation_steps(world, c) * c.local_batch_size
 
 # %% ../../nbs/04_scaling/01_accumulate.ipynb #05767ec8
-def scale_to_world(c: GradAccumulationConfig, world: int) -> GradAccumulationConfig:
+def scale_batch_with_world(c: GradAccumulationConfig, world: int) -> GradAccumulationConfig:
     "Variable batch: `c` with a target proportional to `world`. Raises ValueError if it is not an integer."
     target, rest = divmod(c.target_global_batch_size * world, c.base_world_size)
     if rest or not target:

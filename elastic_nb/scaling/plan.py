@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..basics import patch
-from .accumulate import (GradAccumulationConfig, effective_batch, scale_to_world,
+from .accumulate import (GradAccumulationConfig, effective_batch, scale_batch_with_world,
                                            micro_batch_ranges)
-from .optimizer_lr_scaling import check_policy
+from .optimizer_lr_scaling import check_scaling_strategy
 from .lr_rules import ScalingConfig, ScalingRule, scale_adam, lr_at
 
 # %% ../../nbs/04_scaling/05_plan.ipynb #af03ad24
@@ -66,7 +66,7 @@ class ScalingPlan:
     betas: tuple[float, float] = (0.9, 0.999) # The optimizer's betas; used only by the Adam rule
 
     def __post_init__(self) -> None:
-        check_policy(self.strategy, self.lr_config, self.accum_config)
+        check_scaling_strategy(self.strategy, self.lr_config, self.accum_config)
         for s in self.segments: self._check(s)
 
     @property
@@ -91,7 +91,8 @@ def lr(self: ScalingPlan, step: int) -> float:
 @patch
 def accum(self: ScalingPlan, step: int) -> GradAccumulationConfig:
     "The batch sizes at `step`."
-    return scale_to_world(self.accum_config, self.world(step)) if self.follows_world else self.accum_config
+    return scale_batch_with_world(self.accum_config,
+                                  self.world(step)) if self.follows_world else self.accum_config
 
 # %% ../../nbs/04_scaling/05_plan.ipynb #f5a15dae
 @patch

@@ -6,15 +6,16 @@
 __all__ = []
 
 # %% ../../nbs/13_simulate/00_overview.ipynb #d5ec16b0
-from ..basics import lazy
+from ..basics import lazy_imports
 
 # %% ../../nbs/13_simulate/00_overview.ipynb #e5d0f3c6
-__getattr__, __dir__ = lazy('elastic_nb.simulate', {
+__getattr__, __dir__ = lazy_imports('elastic_nb.simulate', {
     '.event_simulation': 'Simulation SimulatedLedger',
     '.failures': 'FailureModel FailureEvent mttf_hours read_trace draw_failures',
     '.recovery_policies': 'JobSpec simulate simulate_to_ledger sweep compare_with_twin',
-    '.task_schedulers': 'Dispatcher SCHEDULERS TaskSpec WorkerSpec capability ewma gale_shapley priority '
-                   'stable_matching',
+    '.task_schedulers':
+        'Dispatcher SCHEDULERS TaskSpec WorkerSpec schedule_by_capability ewma schedule_by_gale_shapley '
+        'schedule_by_priority stable_matching',
     '.tasks': 'PlanOutcome parse_plan read_plan run_real run_simulated',
     '.job_queue': 'Controller JobQueue run_experiments serve_queue'})
 __all__ = __dir__()

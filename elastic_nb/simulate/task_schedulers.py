@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Assignment', 'Scheduler', 'SCHEDULERS', 'WorkerSpec', 'TaskSpec', 'fits_memory', 'task_seconds', 'sort_by_urgency',
-           'priority', 'ewma', 'capability', 'stable_matching', 'gale_shapley', 'find_scheduler', 'TaskAttempt',
-           'Dispatcher']
+           'schedule_by_priority', 'ewma', 'schedule_by_capability', 'stable_matching', 'schedule_by_gale_shapley',
+           'find_scheduler', 'TaskAttempt', 'Dispatcher']
 
 # %% ../../nbs/13_simulate/04_task_schedulers.ipynb #0605d52d
 import math
@@ -64,7 +64,7 @@ def _one_by_one(tasks: Iterable[TaskSpec], workers: Iterable[WorkerSpec],
             free.remove(worker)
     return found
 
-def priority(tasks: Iterable[TaskSpec], workers: Iterable[WorkerSpec]) -> Assignment:
+def schedule_by_priority(tasks: Iterable[TaskSpec], workers: Iterable[WorkerSpec]) -> Assignment:
     "Assigns the most urgent tasks, FIFO among equals, each to the first worker with enough memory."
     return _one_by_one(tasks, workers, lambda task, room: room[0])
 
@@ -73,7 +73,7 @@ def ewma(old: float | None, new: float, weight: float = .2) -> float:
     "Returns the moving average after one more value; the first value is used as it is."
     return new if old is None else old + weight * (new - old)
 
-def capability(tasks: Iterable[TaskSpec], workers: Iterable[WorkerSpec]) -> Assignment:
+def schedule_by_capability(tasks: Iterable[TaskSpec], workers: Iterable[WorkerSpec]) -> Assignment:
     "Assigns the most urgent tasks, each to the worker that finishes it first, at its measured speed."
     return _one_by_one(tasks, workers, lambda task, room: min(room, key=lambda w: task_seconds(task, w)))
 
@@ -96,7 +96,7 @@ def stable_matching(
     return {a: b for b, a in held.items()}
 
 # %% ../../nbs/13_simulate/04_task_schedulers.ipynb #3cba5e01
-def gale_shapley(tasks: Iterable[TaskSpec], workers: Iterable[WorkerSpec]) -> Assignment:
+def schedule_by_gale_shapley(tasks: Iterable[TaskSpec], workers: Iterable[WorkerSpec]) -> Assignment:
     "Returns a stable matching: tasks prefer to end soon, workers prefer urgent tasks that need their memory."
     tasks, workers = sort_by_urgency(tasks), list(workers)
     def promised(task: TaskSpec, w: WorkerSpec) -> float: return task_seconds(task, w, w.flops_per_second)
@@ -107,8 +107,9 @@ def gale_shapley(tasks: Iterable[TaskSpec], workers: Iterable[WorkerSpec]) -> As
     return stable_matching(wishes, {w.name: {t.id: n for n, t in enumerate(order(w))} for w in workers})
 
 Scheduler = Callable[[Iterable[TaskSpec], Iterable[WorkerSpec]], Assignment]
-SCHEDULERS: dict[str, Scheduler] = {'priority': priority, 'gale-shapley': gale_shapley,
-                                    'capability': capability}
+SCHEDULERS: dict[str, Scheduler] = {'priority': schedule_by_priority,
+                                    'gale-shapley': schedule_by_gale_shapley,
+                                    'capability': schedule_by_capability}
 
 def find_scheduler(name: str) -> Scheduler:
     "Returns the scheduler called `name`. Raises BadConfig with a suggestion."
@@ -131,7 +132,7 @@ class TaskAttempt:
 @dataclass
 class Dispatcher:
     "Tracks a queue: each task waits, runs on one worker, is done, or has failed. It has no clock."
-    schedule: Scheduler = priority
+    schedule: Scheduler = schedule_by_priority
     silence_s: float = 3. # Seconds without a heartbeat after which a worker counts as dead
     stale_after_s: float = math.inf # Seconds after which a measured speed is forgotten
     speed_weight: float = .2 # Weight of one task in the moving average

@@ -6,10 +6,10 @@
 __all__ = []
 
 # %% ../../nbs/09_testing/00_overview.ipynb #4bcdb50c
-from ..basics import lazy
+from ..basics import lazy_imports
 
 # %% ../../nbs/09_testing/00_overview.ipynb #3811f922
-__getattr__, __dir__ = lazy('elastic_nb.testing', {
+__getattr__, __dir__ = lazy_imports('elastic_nb.testing', {
     '.thread_cluster': 'run_ranks run_elastic_in_threads ThreadCluster',
     '.object_store_servers': 'rclone_s3 moto_s3 gcs_emulator FaultProxy',
     '.etcd_cluster': 'EtcdCluster',

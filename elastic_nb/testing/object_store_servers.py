@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SAFE_PORTS', 'ProxyFault', 'program_path', 'free_port', 'ServerProcess', 'port_answers', 'rclone_s3', 'moto_s3',
-           'gcs_emulator', 'HttpCall', 'ProxyAnswer', 'forward', 'FaultProxy']
+           'gcs_emulator', 'ProxiedRequest', 'ProxyAnswer', 'forward_call', 'FaultProxy']
 
 # %% ../../nbs/09_testing/06_object_store_servers.ipynb #49fe4df8
 import atexit
@@ -106,7 +106,7 @@ def gcs_emulator(folder: str | Path, bucket: str) -> ServerProcess:
 
 # %% ../../nbs/09_testing/06_object_store_servers.ipynb #d6d564f4
 @dataclass
-class HttpCall:
+class ProxiedRequest:
     "One request, as it arrived at the proxy."
     method: str
     path: str # Path, including the query
@@ -129,12 +129,12 @@ class ProxyAnswer:
     body: bytes = b''
     seconds_per_byte: float = 0. # Seconds to wait before each byte of the body
 
-ProxyFault = Callable[[HttpCall, Callable[[], ProxyAnswer | None]], ProxyAnswer | None]
+ProxyFault = Callable[[ProxiedRequest, Callable[[], ProxyAnswer | None]], ProxyAnswer | None]
 
 # %% ../../nbs/09_testing/06_object_store_servers.ipynb #50dfba66
 _HOP = {'connection', 'keep-alive', 'transfer-encoding'} # These concern one connection, not the message
 
-def forward(target: str, call: HttpCall) -> ProxyAnswer | None:
+def forward_call(target: str, call: ProxiedRequest) -> ProxyAnswer | None:
     "The answer of the server at `target`; None if it is dead. Keeps the Host header, which signatures cover."
     conn = http.client.HTTPConnection(target, timeout=60)
     try:
@@ -157,9 +157,9 @@ class _ProxyHandler(BaseHTTPRequestHandler):
         proxy: FaultProxy = self.server.proxy
         body = self.rfile.read(int(self.headers.get('Content-Length', 0)))
         headers = {k: v for k, v in self.headers.items() if k.lower() not in _HOP | {'expect'}}
-        call = HttpCall(self.command, self.path, headers, body, time.monotonic())
+        call = ProxiedRequest(self.command, self.path, headers, body, time.monotonic())
         proxy.calls.append(call)
-        answer = proxy.fault(call, lambda: forward(proxy.target, call))
+        answer = proxy.fault(call, lambda: forward_call(proxy.target, call))
         call.end, call.status, call.body = time.monotonic(), answer.status if answer else 0, b''
         if answer is None: self.close_connection = True
         else: self._send(answer)
@@ -190,7 +190,7 @@ class FaultProxy:
     "A real socket in front of the server at `target`. Applies `fault` to each request and records it."
     def __init__(self, target: str, fault: ProxyFault = lambda call, ask: ask()):
         self.target, self.fault = urlsplit(target).netloc, fault
-        self.calls: list[HttpCall] = [] # All requests; a body is dropped once its request is answered
+        self.calls: list[ProxiedRequest] = [] # All requests; a body is dropped once its request is answered
         self.server = _ProxyServer(('127.0.0.1', 0), _ProxyHandler)
         self.server.proxy = self
         threading.Thread(target=self.server.serve_forever, args=(.05,), daemon=True).start()

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['KubernetesObject', 'NAME_LETTERS', 'EVENT_MARKS', 'PodController', 'PodWorkload', 'workload_of', 'expand_variables',
-           'config_content', 'container_environment', 'substitute_paths', 'Pod', 'PodCluster', 'render_lanes']
+           'configmap_or_secret_data', 'container_environment', 'substitute_paths_and_names', 'Pod', 'PodCluster',
+           'render_lanes']
 
 # %% ../../nbs/09_testing/19_pods.ipynb #670b84a2
 import base64
@@ -129,7 +130,7 @@ def expand_variables(text: str, env: Mapping[str, str]) -> str:
     "Expand `$(NAME)` as Kubernetes does: an unknown name stays as it is, and `$$` is a dollar sign."
     return re.sub(r'\$\$|\$\(([\w.-]+)\)', lambda m: '$' if m[0] == '$$' else env.get(m[1], m[0]), text)
 
-def config_content(found: Iterable[KubernetesObject], kind: str, name: str) -> dict[str, str]:
+def configmap_or_secret_data(found: Iterable[KubernetesObject], kind: str, name: str) -> dict[str, str]:
     "The contents of a ConfigMap or a Secret. Raises KeyError if none has this name."
     for o in found:
         if (o['kind'], o['metadata']['name']) != (kind, name): continue
@@ -147,14 +148,14 @@ def container_environment(entries: Iterable[KubernetesObject], fields: Mapping[s
         source = e.get('valueFrom', {})
         if ref := source.get('fieldRef'): env[e['name']] = fields[ref['fieldPath']]
         elif ref := source.get('secretKeyRef'):
-            try: env[e['name']] = config_content(found, 'Secret', ref['name'])[ref['key']]
+            try: env[e['name']] = configmap_or_secret_data(found, 'Secret', ref['name'])[ref['key']]
             except KeyError:
                 if not ref.get('optional'): raise
         else: env[e['name']] = expand_variables(e.get('value', ''), env)
     return env
 
 # %% ../../nbs/09_testing/19_pods.ipynb #f1f5bdc8
-def substitute_paths(text: str, places: Mapping[str, str]) -> str:
+def substitute_paths_and_names(text: str, places: Mapping[str, str]) -> str:
     "`text` with its paths and names replaced, in one pass, by this machine's; parts of words stay."
     if not places: return text
     words = '|'.join(re.escape(p) for p in sorted(places, key=len, reverse=True))
@@ -187,10 +188,10 @@ class Pod:
         else: path = at / 'pods' / f'{self.workload.name}-{self.index}.{self.attempt}' / name
         path.mkdir(parents=True, exist_ok=True)
         inside = {}
-        if of := volume.get('configMap'): inside = config_content(self.pod_cluster.manifests, 'ConfigMap',
-                                                                  of['name'])
-        if of := volume.get('secret'): inside = config_content(self.pod_cluster.manifests, 'Secret',
-                                                               of['secretName'])
+        if of := volume.get('configMap'):
+            inside = configmap_or_secret_data(self.pod_cluster.manifests, 'ConfigMap', of['name'])
+        if of := volume.get('secret'): inside = configmap_or_secret_data(self.pod_cluster.manifests, 'Secret',
+                                                                         of['secretName'])
         for file, text in inside.items(): (path / file).write_text(text, encoding='utf-8')
         return path
 
@@ -207,8 +208,8 @@ def start(self: Pod) -> None:
     places = {m['mountPath']: str(self.folder(m['name'])) for m in c.get('volumeMounts', ())}
     if not net.cables: places |= self.pod_cluster.addresses() | {'0.0.0.0': self.host.address}
     env = container_environment(c.get('env', ()), fields, self.pod_cluster.manifests)
-    self.env = {k: substitute_paths(v, places) for k, v in env.items()}
-    program, *words = [substitute_paths(expand_variables(w, env), places)
+    self.env = {k: substitute_paths_and_names(v, places) for k, v in env.items()}
+    program, *words = [substitute_paths_and_names(expand_variables(w, env), places)
                        for w in [*c['command'], *c.get('args', ())]]
     words = [*self.pod_cluster.image_programs.get(Path(program).name, [program]), *words]
     everything = self.pod_cluster.env | self.host.env | self.env

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from ..basics import patch
 from ..elastic.fault_injection import Fault, WorkerFaults, WorkerKilled
-from ..elastic.process_groups import gloo_group
+from ..elastic.process_groups import create_gloo_group
 from ..elastic.membership import Coordinator, Generation, Member
 from ..exact.determinism import RNG_LOCK, single_thread
 
@@ -61,7 +61,7 @@ def run_ranks(
     store, cluster, built = dist.HashStore(), ThreadCluster(), threading.Barrier(world)
     def rank_main(rank: int) -> Any:
         try:
-            group = gloo_group(store, rank, world, timeout)
+            group = create_gloo_group(store, rank, world, timeout)
             built.wait(timeout)
         except BaseException:
             built.abort()   # so that the others do not wait for this rank

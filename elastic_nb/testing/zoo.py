@@ -4,19 +4,20 @@
 
 # %% auto #0
 __all__ = ['ZOO', 'STRATEGIES', 'BASE_SETTINGS', 'WORLDS', 'GOOD_VERDICTS', 'ZooCase', 'zoo_case', 'case_config', 'ZooClassifier',
-           'point_dataset', 'word_dataset', 'sgd', 'mlp', 'make_engine', 'CaseRun', 'build_case', 'with_time_limit',
-           'without_gc', 'rng_states', 'without_rng_lock', 'run_case', 'copy_tensors', 'largest_difference',
-           'verdict_of', 'CaseRecord', 'CaseMatrix', 'run_cases', 'TiedPredictor', 'SparselyUsedNet', 'tied', 'frozen',
-           'unused', 'groups', 'CombinedOptimizer', 'two_optimizers', 'sparse', 'FunctionalLookup', 'sparse_function',
-           'large_steps', 'CenteredClassifier', 'moving_average', 'ExpertMixture', 'experts', 'batch_norm',
-           'weight_norm', 'weight_norm_new', 'spectral_norm', 'spectral_norm_new', 'max_norm', 'counter_in_python',
-           'flags', 'StochasticDepthNet', 'dropout', 'stochastic_depth', 'ResidualBlock', 'recomputed',
-           'recomputed_dropout', 'bf16', 'fp16', 'half_weights', 'compiled', 'misshapen', 'diverging',
-           'without_compiler', 'GeneratedDataset', 'on_changed_samples', 'augmented', 'augmented_numpy',
-           'augmented_random', 'remembers', 'slow', 'raising', 'read_ahead', 'dying_reader', 'RaggedDataset',
-           'pad_batch', 'ragged', 'uneven', 'small_batch', 'last_partial', 'InMemoryIndex', 'on_pages', 'packed',
-           'packed_together', 'on_mixture', 'mixture', 'mixture_ends', 'mixture_unlike', 'plateau', 'one_cycle',
-           'early_stop', 'adamw', 'lbfgs', 'sparse_adam']
+           'point_dataset', 'word_dataset', 'sgd', 'mlp', 'make_engine', 'CaseRun', 'build_case', 'limit_emit_time',
+           'without_gc', 'rng_states', 'release_rng_lock_in_waits', 'run_case', 'copy_state_tensors',
+           'largest_difference', 'verdict_of', 'CaseRecord', 'CaseMatrix', 'run_cases', 'TiedPredictor',
+           'SparselyUsedNet', 'tied', 'frozen', 'unused', 'groups', 'CombinedOptimizer', 'two_optimizers', 'sparse',
+           'FunctionalLookup', 'sparse_function', 'large_steps', 'CenteredClassifier', 'moving_average',
+           'ExpertMixture', 'experts', 'batch_norm', 'weight_norm', 'weight_norm_new', 'spectral_norm',
+           'spectral_norm_new', 'max_norm', 'counter_in_python', 'flags', 'StochasticDepthNet', 'dropout',
+           'stochastic_depth', 'ResidualBlock', 'recomputed', 'recomputed_dropout', 'bf16', 'fp16', 'half_weights',
+           'compiled', 'misshapen', 'diverging', 'expect_refusal_if_no_compiler', 'GeneratedDataset',
+           'engine_on_generated_samples', 'augmented', 'augmented_numpy', 'augmented_random', 'remembers', 'slow',
+           'raising', 'read_ahead', 'dying_reader', 'RaggedDataset', 'pad_batch', 'ragged', 'uneven', 'small_batch',
+           'last_partial', 'InMemoryIndex', 'engine_on_packed_documents', 'packed', 'packed_together',
+           'engine_on_mixture', 'mixture', 'mixture_ends', 'mixture_unlike', 'plateau', 'one_cycle', 'early_stop',
+           'adamw', 'lbfgs', 'sparse_adam']
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #92f3141a
 import gc
@@ -49,7 +50,7 @@ from ..elastic.fault_injection import Fault, fail_at
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member
 from ..exact.determinism import RNG_LOCK
-from ..exact.sharded_optimizer import OptimizerShard, ShardedOptimizer, state_dict_showing
+from ..exact.sharded_optimizer import OptimizerShard, ShardedOptimizer, override_state_dict
 from ..models.gpt import GPT, GPTConfig
 from .thread_cluster import run_elastic_in_threads
 from ..train.engine_between_steps import Engine
@@ -137,7 +138,7 @@ def build_case(name: str, config: Config) -> Engine:
         torch.manual_seed(config.checked().training.seed)
         return ZOO[name].make_engine(config)
 
-def with_time_limit(emit: Callable[[Any], None], limit: float) -> Callable[[Any], None]:
+def limit_emit_time(emit: Callable[[Any], None], limit: float) -> Callable[[Any], None]:
     "Wraps `emit` so that it raises TimeoutError after `limit` seconds."
     end = time.monotonic() + limit
     def say(event: Any) -> None:
@@ -160,7 +161,7 @@ def rng_states() -> tuple[Any, ...]:
     "The states of all random generators that `seeded` sets."
     return torch.get_rng_state(), np.random.get_state(), random.getstate()
 
-def without_rng_lock(sync: Any) -> Any:
+def release_rng_lock_in_waits(sync: Any) -> Any:
     "Wraps `sync` so that it does not hold the generators' lock while it waits for its peers."
     set_process_group = sync.set_process_group
     def attached(group: Any) -> None:
@@ -191,11 +192,11 @@ def run_case(
     "Train one case. All errors are returned in the result."
     config, engines = case_config(name, strategy, **settings), {}
     def worker(member: Member) -> ElasticLoop:
-        member.emit = with_time_limit(member.emit, limit)
+        member.emit = limit_emit_time(member.emit, limit)
         engines[member.name] = engine = build_case(name, config).prepare('cpu')
         engine.read_ahead()
         return engine.strategy.make_loop(member, engine,
-                                         without_rng_lock(engine.strategy.make_sync(engine.task)))
+                                         release_rng_lock_in_waits(engine.strategy.make_sync(engine.task)))
     with warnings.catch_warnings(record=True) as caught, without_gc():
         warnings.simplefilter('always')
         # more workers would have nothing to do
@@ -205,16 +206,16 @@ def run_case(
         finally:
             for engine in engines.values(): engine.close_readers()
     digests = {e['worker']: e['digest'] for e in events if e['kind'] == 'final'}
-    tensors = copy_tensors(engines[next(iter(digests))])
+    tensors = copy_state_tensors(engines[next(iter(digests))])
     losses = {e['step']: e['loss'] for e in events if e['kind'] == 'commit'}
     warned = [*dict.fromkeys(str(w.message) for w in caught)]
     return CaseRun(digests, tensors, losses, None, warned, any(e.get('copied_from') for e in events))
 
-def copy_tensors(engine: Engine) -> dict[str, Tensor]:
+def copy_state_tensors(engine: Engine) -> dict[str, Tensor]:
     "A copy of the state, without the optimizer's state if this worker has only a shard of it."
     o = engine.optimizer
-    with state_dict_showing(o, OptimizerShard(range(0))) if isinstance(o,
-                                                                       ShardedOptimizer) else nullcontext():
+    with (override_state_dict(o, OptimizerShard(range(0))) if isinstance(o, ShardedOptimizer)
+              else nullcontext()):
         return {k: v.detach().clone() for k, v in engine.state().tensors.items()}
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #db8b6117
@@ -591,14 +592,14 @@ def diverging(config: Config) -> Engine:
     return make_engine(mlp(nn.ReLU()), config, optimizer=wild)
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #0e3a2775
-def without_compiler() -> None:
+def expect_refusal_if_no_compiler() -> None:
     "Without a C++ compiler, `compiled` is refused."
     from elastic_nb.train.engine_step import unsupported_combinations
     model = nn.Linear(1, 1)
     if unsupported_combinations(model, Config().update(compile=True).checked()):
         ZOO['compiled'].refusal_patterns.update(dict.fromkeys(STRATEGIES, 'needs a C.. compiler'))
 
-without_compiler()
+expect_refusal_if_no_compiler()
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #3fd6a80f
 class GeneratedDataset(Dataset):
@@ -610,7 +611,8 @@ class GeneratedDataset(Dataset):
         x, y = self.base[i]
         return self.change(x, i), y
 
-def on_changed_samples(change: Callable[[Tensor, int], Tensor], config: Config, held: bool = False) -> Engine:
+def engine_on_generated_samples(change: Callable[[Tensor, int], Tensor], config: Config,
+                                held: bool = False) -> Engine:
     "A small classifier on samples modified by `change`."
     return make_engine(mlp(), config, GeneratedDataset(change), GeneratedDataset(change, 11) if held
                        else None)
@@ -618,18 +620,18 @@ def on_changed_samples(change: Callable[[Tensor, int], Tensor], config: Config, 
 @zoo_case('data', val_every=3)
 def augmented(config: Config) -> Engine:
     "Noise from torch on every sample, in training and in validation."
-    return on_changed_samples(lambda x, i: x + .1 * torch.randn(4), config, held=True)
+    return engine_on_generated_samples(lambda x, i: x + .1 * torch.randn(4), config, held=True)
 
 @zoo_case('data', val_every=3)
 def augmented_numpy(config: Config) -> Engine:
     "Noise from numpy's global generator."
-    return on_changed_samples(lambda x, i: x + torch.from_numpy(np.random.normal(0, .1, 4)).float(), config,
-                              held=True)
+    return engine_on_generated_samples(lambda x, i: x + torch.from_numpy(np.random.normal(0, .1, 4)).float(),
+                                       config, held=True)
 
 @zoo_case('data', val_every=3)
 def augmented_random(config: Config) -> Engine:
     "Noise from Python's random."
-    return on_changed_samples(lambda x, i: x * random.choice([.9, 1., 1.1]), config, held=True)
+    return engine_on_generated_samples(lambda x, i: x * random.choice([.9, 1., 1.1]), config, held=True)
 
 @zoo_case('data', refused=dict(exact='not the same when it is read again'),
           told=dict(ddp='not the same when it is read again'))
@@ -640,7 +642,7 @@ def remembers(config: Config) -> Engine:
         def __call__(self, x: Tensor, i: int) -> Tensor:
             self.reads += 1
             return x * (1 + .01 * self.reads)
-    return on_changed_samples(Since(), config)
+    return engine_on_generated_samples(Since(), config)
 
 @zoo_case('data')
 def slow(config: Config) -> Engine:
@@ -648,7 +650,7 @@ def slow(config: Config) -> Engine:
     def late(x: Tensor, i: int) -> Tensor:
         time.sleep(.004 * (i % 3))
         return x
-    return on_changed_samples(late, config)
+    return engine_on_generated_samples(late, config)
 
 @zoo_case('data', refused=r'ValueError: sample 17 cannot be read')
 def raising(config: Config) -> Engine:
@@ -656,7 +658,7 @@ def raising(config: Config) -> Engine:
     def bad(x: Tensor, i: int) -> Tensor:
         if i == 17: raise ValueError("sample 17 cannot be read")
         return x
-    return on_changed_samples(bad, config)
+    return engine_on_generated_samples(bad, config)
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #3c24011f
 @zoo_case('data', val_every=3, num_workers=2)
@@ -675,7 +677,7 @@ def dying_reader(config: Config) -> Engine:
             killed[0] = 1
             os.kill(os.getpid(), signal.SIGKILL)
         return x + .1 * torch.randn(4)
-    return on_changed_samples(deadly, config)
+    return engine_on_generated_samples(deadly, config)
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #a68ab10a
 class RaggedDataset(Dataset):
@@ -724,7 +726,7 @@ class InMemoryIndex:
         self.doc_ends, self.num_docs = ends.numpy().astype('<u8'), len(ends)
         self.tokens = torch.randint(12, (int(ends[-1]),), generator=draw).numpy().astype('<u2')
 
-def on_pages(config: Config, apart: bool) -> Engine:
+def engine_on_packed_documents(config: Config, apart: bool) -> Engine:
     "A GPT with dropout on packed documents, in training and in validation."
     model = GPT(GPTConfig(vocab=12, context=8, width=8, layers=1, heads=2, dropout=.2))
     pages = PackedDataset(InMemoryIndex(), 8, apart=apart)
@@ -733,15 +735,15 @@ def on_pages(config: Config, apart: bool) -> Engine:
 @zoo_case('data', loss='sum', length=8, val_every=3)
 def packed(config: Config) -> Engine:
     "Documents of 1 to 13 words in samples of 8, kept apart by a mask and by positions that begin again."
-    return on_pages(config, apart=True)
+    return engine_on_packed_documents(config, apart=True)
 
 @zoo_case('data', loss='sum', length=8, val_every=3)
 def packed_together(config: Config) -> Engine:
     "Packed documents in which each word sees all words before it in the sample."
-    return on_pages(config, apart=False)
+    return engine_on_packed_documents(config, apart=False)
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #45da400d
-def on_mixture(config: Config, on_end: str, held: Any = None, **sources: tuple[Any, float]) -> Engine:
+def engine_on_mixture(config: Config, on_end: str, held: Any = None, **sources: tuple[Any, float]) -> Engine:
     "A small classifier on several sources with weights."
     return make_engine(mlp(), config, Mixture(sources, on_end), held)
 
@@ -749,18 +751,18 @@ def on_mixture(config: Config, on_end: str, held: Any = None, **sources: tuple[A
 def mixture(config: Config) -> Engine:
     "Three sources with weights, one with noise; the smallest is read over and over."
     noisy = GeneratedDataset(lambda x, i: x + .1 * torch.randn(4), 11)
-    return on_mixture(config, 'repeat', point_dataset(11), plain=(point_dataset(), 6), noisy=(noisy, 3),
-                      small=(point_dataset(5), 1))
+    return engine_on_mixture(config, 'repeat', point_dataset(11), plain=(point_dataset(), 6),
+                             noisy=(noisy, 3), small=(point_dataset(5), 1))
 
 @zoo_case('data', batch_size=7)
 def mixture_ends(config: Config) -> Engine:
     "The small source is exhausted in the seventh of eight steps: the run ends with the sixth."
-    return on_mixture(config, 'stop', plain=(point_dataset(), .75), small=(point_dataset(10), .25))
+    return engine_on_mixture(config, 'stop', plain=(point_dataset(), .75), small=(point_dataset(10), .25))
 
 @zoo_case('data', refused='in plain, .* in words')
 def mixture_unlike(config: Config) -> Engine:
     "Two sources whose samples do not fit into one batch."
-    return on_mixture(config, 'repeat', plain=(point_dataset(), 1), words=(word_dataset(), 1))
+    return engine_on_mixture(config, 'repeat', plain=(point_dataset(), 1), words=(word_dataset(), 1))
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #f441d5ad
 @zoo_case('schedules', val_every=2)

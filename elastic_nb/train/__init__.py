@@ -6,10 +6,10 @@
 __all__ = []
 
 # %% ../../nbs/07_train/00_overview.ipynb #4bcdb50c
-from ..basics import lazy
+from ..basics import lazy_imports
 
 # %% ../../nbs/07_train/00_overview.ipynb #1fe41191
-__getattr__, __dir__ = lazy('elastic_nb.train', {
+__getattr__, __dir__ = lazy_imports('elastic_nb.train', {
     '..config': 'BadConfig Config',
     '.trainer': 'ElasticTrainer DistributedTrainer',
     '.engine_between_steps': 'Engine',

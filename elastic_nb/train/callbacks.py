@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CALLBACK_METHODS', 'Callback', 'call_callbacks', 'listens_to', 'ProgressBar', 'best_step', 'is_patience_exhausted',
-           'wrong_callbacks', 'guarded_values', 'named_parts', 'attribute_numbers', 'process_settings',
+           'find_callback_mistakes', 'guarded_values', 'named_parts', 'attribute_numbers', 'process_wide_settings',
            'shared_memory_in', 'user_classes', 'class_values', 'check_guarded_values', 'TrainResult']
 
 # %% ../../nbs/07_train/02_callbacks.ipynb #48fbded8
@@ -85,7 +85,7 @@ def _takes(method: Any, names: Iterable[str]) -> bool:
     except TypeError: return False
     return True
 
-def wrong_callbacks(callbacks: Iterable[Any]) -> list[str]:
+def find_callback_mistakes(callbacks: Iterable[Any]) -> list[str]:
     "Why callbacks would never be called, one sentence each. Warns about single hooks of other trainers."
     wrong = []
     for i, c in enumerate(callbacks):
@@ -144,7 +144,7 @@ def attribute_numbers(parts: dict[str, Any]) -> dict[str, Any]:
             for k, v in getattr(part, '__dict__', {}).items()
             if type(v) in (bool, int, float, str) and k != 'training' and k[0] != '_'}
 
-def process_settings(asked: Iterable[str] = ()) -> dict[str, Any]:
+def process_wide_settings(asked: Iterable[str] = ()) -> dict[str, Any]:
     "Process settings that may affect a forward pass, by name; `asked`: environment variables that it reads."
     return {"torch's default dtype": torch.get_default_dtype(), "torch's threads": torch.get_num_threads(),
             "torch's precision of float32": torch.get_float32_matmul_precision(),

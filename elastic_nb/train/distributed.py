@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['RANK_TIMEOUT_S', 'WorldInfo', 'get_world_info', 'get_rank', 'get_world_size', 'is_launched', 'is_main_process',
-           'choose_backend', 'is_peer_lost', 'print_lost_rank', 'setup_distributed_environment', 'gloo_threads',
-           'cleanup_distributed', 'barrier', 'broadcast_object', 'sum_over_ranks', 'max_over_ranks', 'RankFailed',
-           'raise_on_all_ranks', 'SingleProcessGroup', 'world_group', 'SingleProcessSync']
+           'choose_backend', 'is_peer_lost', 'lost_rank_excepthook', 'setup_distributed_environment',
+           'gloo_thread_states', 'cleanup_distributed', 'barrier', 'broadcast_object', 'sum_over_ranks',
+           'max_over_ranks', 'RankFailed', 'raise_on_all_ranks', 'SingleProcessGroup', 'world_group',
+           'SingleProcessSync']
 
 # %% ../../nbs/07_train/03_distributed.ipynb #ffcf1047
 import json
@@ -26,8 +27,8 @@ import torch
 import torch.distributed as dist
 
 from ..basics import notify_if_slow
-from ..elastic.membership import PeerLost, peer_errors
-from ..elastic.gradient_sync import StockDDP, is_group_error
+from ..elastic.membership import PeerLost, translate_peer_errors
+from ..elastic.gradient_sync import StockDDP, is_process_group_error
 
 # %% ../../nbs/07_train/03_distributed.ipynb #d81ed886
 @dataclass(frozen=True)
@@ -75,10 +76,10 @@ def choose_backend(gpus: int, ranks: int) -> str:
 def is_peer_lost(error: BaseException) -> bool:
     "Whether `error` means that the group lost a rank, rather than a fault in the model or the data."
     from elastic_nb.checkpoint.sharded import RankLost   # a slow import that only FSDP needs
-    return isinstance(error, (PeerLost, RankLost)) or is_group_error(error)
+    return isinstance(error, (PeerLost, RankLost)) or is_process_group_error(error)
 
-def print_lost_rank(before: Callable[..., None], kind: type[BaseException], error: BaseException,
-                    trace: Any) -> None:
+def lost_rank_excepthook(before: Callable[..., None], kind: type[BaseException], error: BaseException,
+                         trace: Any) -> None:
     "A `sys.excepthook` that prints one line for a lost rank and passes other errors to the hook `before`."
     known = isinstance(error, (PeerLost, RankFailed))
     if known: print(f"rank {get_world_info().rank}: {error}", file=sys.stderr)
@@ -109,12 +110,12 @@ def setup_distributed_environment(
     if gpus: torch.cuda.set_device(info.local_rank % gpus)
     with notify_if_slow(_of_launcher(info), timeout):
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
-    if getattr(sys.excepthook, 'func', None) is not print_lost_rank:   # torch has just replaced it
-        sys.excepthook = partial(print_lost_rank, sys.excepthook)
+    if getattr(sys.excepthook, 'func', None) is not lost_rank_excepthook:   # torch has just replaced it
+        sys.excepthook = partial(lost_rank_excepthook, sys.excepthook)
     return get_world_info()
 
 # %% ../../nbs/07_train/03_distributed.ipynb #57837ab6
-def gloo_threads() -> dict[str, list[str]]:
+def gloo_thread_states() -> dict[str, list[str]]:
     "State and voluntary context switches of each Gloo thread in this process; empty except on Linux."
     def told(thread: Path, file: str) -> list[str]:
         try: return (thread / file).read_text().splitlines()
@@ -126,11 +127,11 @@ def cleanup_distributed(limit: float = 5.) -> None:
     "Leaves the default process group, if any; waits up to `limit` seconds for its threads to sleep."
     if not dist.is_initialized(): return
     dist.destroy_process_group()
-    end, now, before = time.monotonic() + limit, gloo_threads(), None
+    end, now, before = time.monotonic() + limit, gloo_thread_states(), None
     while now != before or any('(sleeping)' not in ''.join(told) for told in now.values()):
         if time.monotonic() > end: break
         time.sleep(.02)   # releases the interpreter lock, which the threads may need
-        before, now = now, gloo_threads()
+        before, now = now, gloo_thread_states()
 
 # %% ../../nbs/07_train/03_distributed.ipynb #c085ed24
 def barrier() -> None:
@@ -150,14 +151,14 @@ def broadcast_object(x: Any, src: int = 0) -> Any:
 def sum_over_ranks(t: torch.Tensor) -> torch.Tensor:
     "Sums the CPU tensor `t` over all ranks in place. Raises PeerLost if a rank is lost."
     if dist.is_initialized():
-        with peer_errors(): dist.all_reduce(t)
+        with translate_peer_errors(): dist.all_reduce(t)
     return t
 
 def max_over_ranks(numbers: list[int]) -> list[int]:
     "The elementwise maximum of `numbers` over all ranks. Raises PeerLost if a rank is lost."
     t = torch.tensor(numbers)
     if dist.is_initialized():
-        with peer_errors(): dist.all_reduce(t, dist.ReduceOp.MAX)
+        with translate_peer_errors(): dist.all_reduce(t, dist.ReduceOp.MAX)
     return t.tolist()
 
 # %% ../../nbs/07_train/03_distributed.ipynb #26b291d7

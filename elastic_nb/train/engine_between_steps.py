@@ -21,27 +21,31 @@ import torch
 from torch import Tensor, nn
 
 from ..basics import patch
-from ..checkpoint.format import unflatten
+from ..checkpoint.format import unflatten_untrusted
 from ..checkpoint.run_lock import describe_differences, diff_identities
 from ..checkpoint.manager import CheckpointManager
 from ..config import BadConfig
 from ..data.prefetch import MicroBatchKey, ReaderPool
 from ..data.sampler import warn_if_reads_slow
 from ..exact.determinism import seeded_temporarily, seeded
-from ..exact.sharded_optimizer import OptimizerShard, ShardedOptimizer, state_dict_showing
-from ..exact.state import (UNCOMPARED_KEY, TrainState, bit_sums, flatten, make_layout, pack_state,
+from ..exact.sharded_optimizer import OptimizerShard, ShardedOptimizer, override_state_dict
+from ..exact.state import (UNCOMPARED_KEY, TrainState, bit_sums, flatten_tree, make_layout,
+                                    pack_state,
                                     unpack_state)
 from ..exact.buffers import UnsupportedModel, ModuleBuffer, attribute_values
 from .callbacks import (TrainResult, best_step, call_callbacks, check_guarded_values,
                                         guarded_values, listens_to, attribute_numbers, class_values,
-                                        process_settings, named_parts, is_patience_exhausted)
-from .engine_step import (CODE, Engine, NonFiniteLoss, Surroundings, copy_batch, map_tensors,
+                                        process_wide_settings, named_parts, is_patience_exhausted)
+from .engine_step import (CODE, Engine, NonFiniteLoss, ExternalState, copy_batch, map_tensors,
                                           batch_to_device, tensor_version)
-from .split_check import (UntrainedParameters, gradient_change_report, check_cut, has_hooks,
-                                          set_by_first_forward, own_functions, nondeterminism_report,
+from .split_check import (UnreachedParameters, nonlinear_gradient_warning, check_cut,
+                                          has_gradient_hooks,
+                                          first_forward_attributes, user_autograd_functions,
+                                          nondeterminism_report,
                                           unaverageable_buffers, preserved_model)
-from .identity import UNUSED_CONFIG_KEYS, content_digests, describe_kernels, restore_settings
-from .callback_state import changes_result
+from .identity import (UNUSED_CONFIG_KEYS, content_digests, describe_processors,
+                                       override_loaded_settings)
+from .callback_state import may_change_result
 from .loss_adapter import call_model, extract_loss, forbid_backward
 from .distributed import sum_over_ranks
 
@@ -80,7 +84,7 @@ def notify_callbacks(self: Engine, moment: str, **data: Any) -> None:
         _note_numbers(self, before[1], after[1])
         before = after
 
-def _note_own(around: Surroundings, before: dict[str, int]) -> None:
+def _note_own(around: ExternalState, before: dict[str, int]) -> None:
     "Do not count a callback's changes to networks that it holds (and saves) as those of a forward pass."
     for k, seen in before.items():
         t, version = around.tensors[k]
@@ -95,7 +99,7 @@ def _form(engine: Engine, numbers: bool) -> tuple[dict[str, Any], dict[str, Any]
     form |= {'the callbacks': [*map(id, engine.callbacks)]} | attribute_numbers(fixed)
     around = engine.unsaved.surroundings
     form |= {f'the tensor {k}': tensor_version(x) for k, x in around.data_tensors.items()}
-    form |= process_settings(around.environment_variables) | class_values(around.user_classes)
+    form |= process_wide_settings(around.environment_variables) | class_values(around.user_classes)
     form |= {k: bytes(v) for k, v in around.shared_memory.items()}
     return (form | free, {}) if numbers else (form, free)
 
@@ -138,8 +142,8 @@ def _check_exchanged(engine: Engine, callback: Any, moment: str) -> None:
             if plain and (x is engine.loss_fn or new == old): continue   # saved with the state, or the same
             if (id(x), k) in around.moving_places: continue
             around.moving_places.add((id(x), k))   # report it only once
-            if old is not None if of == 'data' else k not in UNUSED_CONFIG_KEYS and changes_result(x, k, old,
-                                                                                                   new):
+            if old is not None if of == 'data' else (k not in UNUSED_CONFIG_KEYS
+                                                     and may_change_result(x, k, old, new)):
                 name = name.removesuffix('._modules')
                 found[of].append(name if isinstance(x, (list, set, deque)) else f'{k} of {name}')
         around.rows[of] = rows
@@ -351,11 +355,11 @@ def load_state_values(self: Engine, values: dict[str, Any]) -> int:
 def state(self: Engine) -> TrainState:
     "All state that determines the next steps, at any world size. Raises TypeError, which names the place."
     self.task.writes.find_new_buffers()
-    tensors, skeleton = flatten(self.state_values())
+    tensors, skeleton = flatten_tree(self.state_values())
     state = pack_state(self.model, self.optimizer, step=self.step, values=skeleton)
     state.tensors |= {f'values.{k}': v for k, v in tensors.items()}
     if remembered := self.callback_states():
-        tensors, state.meta[UNCOMPARED_KEY] = flatten(remembered)
+        tensors, state.meta[UNCOMPARED_KEY] = flatten_tree(remembered)
         state.tensors |= {f'{UNCOMPARED_KEY}.{k}': v for k, v in tensors.items()}
     return state
 
@@ -375,11 +379,11 @@ def load(self: Engine, state: TrainState) -> int:
     around = self.unsaved.surroundings
     before = {k: tensor_version(around.tensors[k][0]) for k in around.callback_tensors}
     if UNCOMPARED_KEY in state.meta:
-        remembered = unflatten(state.meta[UNCOMPARED_KEY],
+        remembered = unflatten_untrusted(state.meta[UNCOMPARED_KEY],
                                                                 part(f'{UNCOMPARED_KEY}.'))
         self.callback_effects.memory.load(remembered, self.device)
     _note_own(around, before)
-    return self.load_state_values(unflatten(state.meta['values'], part('values.')))
+    return self.load_state_values(unflatten_untrusted(state.meta['values'], part('values.')))
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #3c3b9d5c
 @patch
@@ -397,11 +401,11 @@ def check_state_round_trip(self: Engine) -> None:
             "it back: a resume would reset it. Keep it in its state_dict")
     if not (kept and self.strategy.replicas): return
     sliced = self.optimizer if isinstance(self.optimizer, ShardedOptimizer) else None
-    with state_dict_showing(sliced, OptimizerShard(range(0))) if sliced is not None else nullcontext():
+    with override_state_dict(sliced, OptimizerShard(range(0))) if sliced is not None else nullcontext():
         try:
             state = self.state()
             make_layout(state.tensors)
-            _, skeleton = flatten(state.to_tree())
+            _, skeleton = flatten_tree(state.to_tree())
             json.dumps(skeleton, allow_nan=False)
         except TypeError as e:
             raise UnsupportedModel(f"no checkpoint could hold the state of this run: {e}") from None
@@ -418,9 +422,9 @@ def _loads_itself(engine: Engine) -> bool:
 
 def _try_load(engine: Engine, state: TrainState) -> None:
     "Load `state`, in the form of a checkpoint, in place. Raises UnsupportedModel if that changes it."
-    def seen(s: TrainState) -> dict[str, Any]: return bit_sums(s.tensors) | flatten(s.meta)[1]
-    before, (inside, skeleton) = seen(state), flatten(state.meta)
-    again = TrainState(state.tensors, unflatten(json.loads(json.dumps(skeleton)), inside))
+    def seen(s: TrainState) -> dict[str, Any]: return bit_sums(s.tensors) | flatten_tree(s.meta)[1]
+    before, (inside, skeleton) = seen(state), flatten_tree(state.meta)
+    again = TrainState(state.tensors, unflatten_untrusted(json.loads(json.dumps(skeleton)), inside))
     what = f'{type(engine.model).__name__} or {type(engine.optimizer).__name__}'
     try: unpack_state(again, engine.model, engine.optimizer)
     except Exception as e:
@@ -458,7 +462,7 @@ def fingerprint(self: Engine) -> str:
 def about(self: Engine) -> dict[str, Any]:
     "Facts about a prepared engine for the supervisor, and the inputs of its receipts, as JSON values."
     return dict(settings=self.config.values(), micro_batches=self.max_useful_workers, steps=self.steps,
-                receipts=dict(config=self.fingerprint, code=CODE, machine=describe_kernels()),
+                receipts=dict(config=self.fingerprint, code=CODE, machine=describe_processors()),
                 identity=self.identity,
                 **(dict(uncut=self.cut_check.skip_reason) if self.cut_check.skip_reason else {}))
 
@@ -503,7 +507,7 @@ def _check_cut(engine: Engine) -> str:
     why = engine.cut_check.plan(engine.c, sum(p.numel() for p in engine.model.parameters()))
     if how == 'diloco': engine.strategy.check_batch(engine._read_few)
     if how in ('diloco', 'fsdp'): return why
-    ask_for, first, untrained = engine.loss_fn or call_model, [True], UntrainedParameters(engine)
+    ask_for, first, untrained = engine.loss_fn or call_model, [True], UnreachedParameters(engine)
     name = getattr(ask_for, '__qualname__', type(ask_for).__name__) if engine.loss_fn else 'the model'
     def loss(batch: Any) -> Tensor:
         with forbid_backward(engine.task.learning if first else (), name):
@@ -512,11 +516,11 @@ def _check_cut(engine: Engine) -> str:
             first.clear()
             engine.check_loss_graph(out, tried=True)
             engine.check_generators(lambda: loss(batch))
-            bound = has_hooks(engine.model) or own_functions(out)
-            if bound and (said := gradient_change_report(engine, loss)): warnings.warn(said)
+            bound = has_gradient_hooks(engine.model) or user_autograd_functions(out)
+            if bound and (said := nonlinear_gradient_warning(engine, loss)): warnings.warn(said)
         if out.requires_grad: untrained.mark_reached(out)
         return out
-    if some := set_by_first_forward(engine, loss):
+    if some := first_forward_attributes(engine, loss):
         made = ', '.join(some)
         warnings.warn(f"the first forward pass makes {made}, and the loss of other samples depends on it: "
                       "each worker has its own, of the samples it has seen first, and no checkpoint has it. "
@@ -530,7 +534,7 @@ def _check_cut(engine: Engine) -> str:
                       "the same, and the mean of what they have made is kept (of integers the sum). Set "
                       "micro_batches=1, or write it in a callback, after the step")
     # computes a first loss and checks its graph
-    if t.num_micro_batches < 2 or not t.check_cut: gradient_change_report(engine, loss)
+    if t.num_micro_batches < 2 or not t.check_cut: nonlinear_gradient_warning(engine, loss)
     said = why or check_cut(engine, loss)
     if untrained.loss_seen and untrained.unreached:
         warnings.warn(f"{name}: it trains no {untrained} in these few samples. Was a part of it detached, or "
@@ -582,8 +586,8 @@ def _renew(engine: Engine, origin: Mapping[str, Any]) -> None:
     "Note how this run differs from `origin`, and replace the checkpoint's values by accepted ones."
     engine.saves.differences = (describe_differences(origin, engine.identity)
                                 + describe_differences(origin, engine.identity, remarks=True))
-    restore_settings(engine.optimizer, engine.scheduler, engine.saves.initial_settings,
-                     diff_identities(origin, engine.identity))
+    override_loaded_settings(engine.optimizer, engine.scheduler, engine.saves.initial_settings,
+                             diff_identities(origin, engine.identity))
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #7a3f349e
 @patch

@@ -24,20 +24,21 @@ from torch.utils.data import IterableDataset, default_convert
 
 from ..basics import patch
 from ..checkpoint.disk import NVMeBackend, parse_checkpoint_name
-from ..checkpoint.format import MANIFEST_NAME, unflatten
+from ..checkpoint.format import MANIFEST_NAME, unflatten_untrusted
 from ..checkpoint.run_lock import (RunMismatch, describe_differences, join_first_few,
-                                            mismatch_message, strip_accepted, diff_identities)
+                                            run_mismatch_message, strip_accepted_keys, diff_identities)
 from ..checkpoint.manager import CheckpointManager
-from ..checkpoint.restore import CheckpointError, describe_architecture, model_target
+from ..checkpoint.restore import CheckpointError, describe_architecture, make_model_target
 from ..config import BadConfig, CheckpointConfig
 from ..data.sampler import MicroBatchSampler, NondeterministicSample
 from ..exact.determinism import seeded_for_reading, seeded
-from ..exact.state import TrainState, flatten, pack_state, unpack_model, unpack_state
-from .engine_step import inspect_samples
-from .identity import (MadeWith, all_code_hash, keep_unchanged, content_digests,
-                                       initial_settings, function_identity, attributes_used_by_methods,
+from ..exact.state import TrainState, flatten_tree, pack_state, unpack_model, unpack_state
+from .engine_step import checked_content_hash
+from .identity import (MadeWith, reachable_code_hash, carry_over_unchanged, content_digests,
+                                       optimizer_scheduler_settings, function_identity,
+                                       attributes_used_by_methods,
                                        model_identity, optimizer_identity, scheduler_identity, to_json_value,
-                                       restore_settings, plain_settings)
+                                       override_loaded_settings, plain_values)
 from .callback_state import CallbackState
 
 # %% ../../nbs/07_train/14_hf.ipynb #50025a90
@@ -107,7 +108,7 @@ resumes from the newest valid one. Raises BadConfig for FSDP and DeepSpeed, Chec
         own = [c for c in self.callback_handler.callbacks
                if not type(c).__module__.startswith('transformers.')]   # the Trainer handles its own
         self.memory, now = CallbackState(own, self._with_places()), elastic_identity(self)
-        about = keep_unchanged(now, *self.part) if self.part else now
+        about = carry_over_unchanged(now, *self.part) if self.part else now
         content = sample_digest(self.train_dataset, self.args.seed)
         named = about | dict(data=about['data'] | content)
         self.manager = CheckpointManager(self.checkpoint, self.args.process_index, self.args.world_size,
@@ -115,7 +116,7 @@ resumes from the newest valid one. Raises BadConfig for FSDP and DeepSpeed, Chec
         self.looked, self.origin = False, {}
         try:
             self.manager.enter_generation(self.args.process_index, self.args.world_size, 0)
-            tree = self.manager.load_checkpoint(asked, target=model_target(self.model, 'model.'))
+            tree = self.manager.load_checkpoint(asked, target=make_model_target(self.model, 'model.'))
             if tree is None: return super().train(None, *args, **kwargs)
             self.resumed, self.resumed_from = TrainState.from_tree(tree), tree['step']
             self.origin = _identity_in(Path(asked)) if asked else self.manager.loaded_identity
@@ -195,8 +196,8 @@ def _length(a: Any) -> dict[str, Any]:
 def settings_that_decide(trainer: Any) -> dict[str, Any]:
     "The arguments of a `Trainer` that determine its result."
     a = trainer.args
-    known = plain_settings({f.name: _setting(getattr(a, f.name)) for f in fields(a)
-                            if not f.name.startswith(FREE)})
+    known = plain_values({f.name: _setting(getattr(a, f.name)) for f in fields(a)
+                          if not f.name.startswith(FREE)})
     world, many = a.world_size, a.gradient_accumulation_steps
     if not _same_at_any_length(trainer): known |= _length(a)
     if isinstance(trainer.train_dataset, IterableDataset): known['workers'] = a.dataloader_num_workers
@@ -218,7 +219,8 @@ def elastic_identity(trainer: Any) -> dict[str, Any]:
                 model=model_identity(model) | _first(trainer)['model'],
                 loss=function_identity(loss, known) or dict(name='of the model'),
                 trainer=attributes_used_by_methods(trainer, known, SKIP),
-                code={k: text for k, x in (dict(model=model) | calls).items() if (text := all_code_hash(x))})
+                code={k: text for k, x in (dict(model=model) | calls).items()
+                      if (text := reachable_code_hash(x))})
 
 # Prefixes of methods that are not part of training
 SKIP = 'eval', 'predict', 'log', 'save', '_save', 'get_eval', 'get_test', 'push', 'prediction'
@@ -249,7 +251,7 @@ def _save_checkpoint(self: ElasticResume, model: nn.Module, trial: Any = None) -
     scaler = getattr(self.accelerator, 'scaler', None)
     more = dict(scheduler=self.lr_scheduler.state_dict(), scaler=scaler.state_dict() if scaler else {})
     if remembered := self.memory.state(self._with_places()): more['callbacks'] = remembered
-    tensors, values = flatten(more)
+    tensors, values = flatten_tree(more)
     step, tier = self.state.global_step, self.manager.nvme
     if best := self.state.best_global_step:
         names = [tier.new_name(step)] if best == step else [f.name for f in tier.list_checkpoints()
@@ -281,12 +283,13 @@ def _load_optimizer_and_scheduler(self: ElasticResume, folder: str | None) -> No
     if wrong := _other_state(state, _inner(self.optimizer)): raise CheckpointError(wrong)
     unpack_state(state, self.model, _inner(self.optimizer))
     tensors = {k[7:]: v for k, v in state.tensors.items() if k.startswith('values.')}
-    more = unflatten(state.meta['values'], tensors)
+    more = unflatten_untrusted(state.meta['values'], tensors)
     self.lr_scheduler.load_state_dict(more['scheduler'])
     self.memory.load(more.get('callbacks', []), str(self.args.device))
     keys = {*diff_identities(self.origin, self.manager.identity)}
     keys |= {f'optimizer.{name}' for k, name in _OF_OPTIMIZER.items() if f'training.{k}' in keys}
-    if self.checkpoint.accept: restore_settings(_inner(self.optimizer), _inner_schedule(self), made, keys)
+    if self.checkpoint.accept: override_loaded_settings(_inner(self.optimizer), _inner_schedule(self), made,
+                                                        keys)
     if more['scaler']: self.accelerator.scaler.load_state_dict(more['scaler'])
 
 @patch
@@ -302,9 +305,9 @@ def _inner_schedule(trainer: Any) -> Any:
 # %% ../../nbs/07_train/14_hf.ipynb #e6686a86
 @patch
 def _compare_made(self: ElasticResume) -> MadeWith:
-    "Records optimizer and schedule once; returns their `initial_settings`. Raises RunMismatch."
+    "Records optimizer and schedule once; returns their `optimizer_scheduler_settings`. Raises RunMismatch."
     optimizer, scheduler = _inner(self.optimizer), _inner_schedule(self)
-    made = initial_settings(optimizer, scheduler)
+    made = optimizer_scheduler_settings(optimizer, scheduler)
     if self.looked: return made
     self.looked = True
     of = optimizer_identity(optimizer, self.model) if _own_optimizer(self) else {}
@@ -313,15 +316,15 @@ def _compare_made(self: ElasticResume) -> MadeWith:
         about['scheduler'] = scheduler_identity(scheduler)
     self.manager.identity |= about
     if 'scheduler' not in self.origin: about['training'] = _length(self.args) if 'scheduler' in about else {}
-    why = describe_differences(self.origin, strip_accepted(about, self._accepted(len(made[0]))))
-    if why: raise RunMismatch(mismatch_message(self.checkpoint.nvme_path, join_first_few(why)))
+    why = describe_differences(self.origin, strip_accepted_keys(about, self._accepted(len(made[0]))))
+    if why: raise RunMismatch(run_mismatch_message(self.checkpoint.nvme_path, join_first_few(why)))
     return made
 
 @patch
 def _accepted(self: ElasticResume, groups: int) -> list[str]:
     "The settings that may differ; an accepted optimizer setting may differ in each of the `groups`."
     accept = self.checkpoint.accept
-    names = {v for k, v in _OF_OPTIMIZER.items() if not strip_accepted({f'training.{k}': 0}, accept)}
+    names = {v for k, v in _OF_OPTIMIZER.items() if not strip_accepted_keys({f'training.{k}': 0}, accept)}
     return [*accept, *(f'optimizer.{at}{v}' for v in names for at in ('', *(f'{i}.' for i in range(groups))))]
 
 def _other_state(state: TrainState, optimizer: torch.optim.Optimizer) -> str:
@@ -348,14 +351,14 @@ def _load_best_model(self: ElasticResume) -> None:
     self.manager.wait_for_pending_saves()
     if not (path / MANIFEST_NAME).exists():
         raise CheckpointError(f"the best model was to be loaded from {path}, which is not there")
-    target = model_target(self.model, 'model.')
+    target = make_model_target(self.model, 'model.')
     unpack_model(TrainState.from_tree(self.manager.load_checkpoint(path, target=target)),
                  self.model)
 
 # %% ../../nbs/07_train/14_hf.ipynb #15814b30
 def warn_of_stateful_samples(data: SeededDataset, batch: int, collate: Any) -> None:
     "Warns about samples, or batches of `batch` samples, that depend on what was read before."
-    try: inspect_samples(MicroBatchSampler(data, batch, 1, data.seed, collate), collate, 'train_dataset')
+    try: checked_content_hash(MicroBatchSampler(data, batch, 1, data.seed, collate), collate, 'train_dataset')
     except NondeterministicSample as e: warnings.warn(f"after a resume it will be another run. {e}")
     except Exception: pass   # the run itself will raise this error
 

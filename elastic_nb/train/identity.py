@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ['MAX_LITERAL_NUMBERS', 'MAX_ITEMS', 'MAX_NETWORK_NUMBERS', 'VARIABLE', 'FOREIGN_ENV', 'UNUSED_CONFIG_KEYS',
            'SCHEDULE_PROBE_STEPS', 'MadeWith', 'DIGEST_MARKS', 'FULL_HASH_BYTES', 'VERSIONED_LIBRARIES',
-           'to_json_value', 'is_numeric_table', 'short_hash', 'plain_settings', 'function_identity', 'code_hash',
-           'user_code', 'all_code_hash', 'environment_identity', 'modules_identity', 'numbers_set_by_forward',
-           'unsaved_buffers_hash', 'unsaved_frozen_hashes', 'model_identity', 'ordered_hash', 'optimizer_identity',
-           'sample_schedule', 'nondeterministic_lr_lambdas', 'callback_identity', 'scheduler_identity',
-           'initial_settings', 'restore_settings', 'content_digests', 'data_identity', 'attributes_used_by_methods',
-           'find_names_in_methods', 'keep_unchanged', 'compiled_parts', 'describe_kernels', 'RunFacts', 'run_identity']
+           'to_json_value', 'is_numeric_table', 'short_hash', 'plain_values', 'function_identity', 'code_hash',
+           'reachable_user_code', 'reachable_code_hash', 'environment_identity', 'modules_identity',
+           'numbers_set_by_forward', 'unsaved_buffers_hash', 'unsaved_frozen_hashes', 'model_identity', 'ordered_hash',
+           'optimizer_identity', 'evaluate_schedule', 'nondeterministic_lr_lambdas', 'callback_identity',
+           'scheduler_identity', 'optimizer_scheduler_settings', 'override_loaded_settings', 'content_digests',
+           'data_identity', 'attributes_used_by_methods', 'find_names_in_methods', 'carry_over_unchanged',
+           'compiled_parts', 'describe_processors', 'RunFacts', 'run_identity']
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20004
 import dis
@@ -44,13 +45,13 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from ..basics import TimeBudget
+from ..basics import CpuTimeBudget
 from ..data.resumable_dataset import ResumableDataset
 from ..data.sampler import MicroBatchSampler, update_hash
 from ..exact.determinism import seeded_temporarily
 from ..exact.shuffle import SampleOrder
 from .callback_state import (MAX_OBJECTS, object_attributes, code_objects_in, value_digest,
-                                             is_user_code, may_be_clock_time, names_in)
+                                             is_user_code, may_be_clock_time, names_used_by_code)
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20009
 def to_json_value(x: Any) -> Any:
@@ -80,7 +81,7 @@ def short_hash(x: Any) -> str:
 
 MAX_LITERAL_NUMBERS = 1 << 20 # Larger tensors are not written out
 
-def plain_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     "The plain values among `values`; 16 hex digits for long values and large tensors."
     out: dict[str, Any] = {}
     for k, v in values.items():
@@ -110,7 +111,7 @@ def _grown(code: CodeType) -> set[str]:
 def _words(*codes: CodeType) -> set[str]:
     "Names that instructions mention, and strings that may be keys, also in nested functions."
     keys = {k for c in code_objects_in(*codes) for k in {*c.co_consts} - _set_keys(c) if isinstance(k, str)}
-    return keys | names_in(*codes)
+    return keys | names_used_by_code(*codes)
 
 @lru_cache(1 << 14)
 def _names_in_code(kind: str, code: CodeType) -> frozenset[str]:
@@ -135,7 +136,7 @@ def _called(kind: type, names: Iterable[str]) -> dict[str, CodeType]:
         code = getattr(getattr(method, 'fget', method), '__code__', None)
         if code is None or k in found: continue
         found[k] = code
-        todo |= names_in(code)
+        todo |= names_used_by_code(code)
     return found
 
 # %% ../../nbs/07_train/23_identity.ipynb #9eed351f
@@ -147,7 +148,7 @@ def _handing_to(*things: Any) -> Iterator[None]:
     if _HANDED.get():
         yield
         return
-    token = _HANDED.set(frozenset(_words(*user_code(*things)) | {''}))
+    token = _HANDED.set(frozenset(_words(*reachable_user_code(*things)) | {''}))
     try: yield
     finally: _HANDED.reset(token)
 
@@ -160,8 +161,8 @@ def _handed_on(k: str, v: Any) -> bool:
 # %% ../../nbs/07_train/23_identity.ipynb #df66c109
 def _inside(values: Mapping[str, Any], names: set[str], known: Container[int]) -> dict[str, Any]:
     "The plain values among `values`, and what the functions, networks and user objects among them hold."
-    return plain_settings(values) | {k: found for k, v in values.items()
-                                     if (found := _deeper(v, names, known))}
+    return plain_values(values) | {k: found for k, v in values.items()
+                                   if (found := _deeper(v, names, known))}
 
 # Kinds of values other than plain numbers and strings
 _VALUES = (Tensor, np.ndarray, np.generic, list, tuple, set, frozenset, deque, complex, Decimal, Fraction,
@@ -195,7 +196,7 @@ def _of_config(x: Any) -> dict[str, Any]:
     "Values in a transformers config or a similar object."
     values = x.to_dict()
     if how := getattr(x, '_attn_implementation', None): values = values | dict(attention=how)
-    return plain_settings({k: v for k, v in values.items() if k[0] != '_' and k not in UNUSED_CONFIG_KEYS})
+    return plain_values({k: v for k, v in values.items() if k[0] != '_' and k not in UNUSED_CONFIG_KEYS})
 
 def _is_criterion(x: Any) -> bool:
     "Whether `x` is a module without parameters, such as a PyTorch loss."
@@ -220,7 +221,7 @@ def _of_object(x: Any, names: set[str], known: Container[int]) -> dict[str, Any]
 def _of_named(kind: type, names: set[str], known: Container[int]) -> dict[str, Any]:
     "Numbers under these `names` in a class that a function mentions, and in its methods."
     called, known = _called(kind, names), {id(kind), *known}
-    names = names | names_in(*called.values())
+    names = names | names_used_by_code(*called.values())
     inner = {k: function_identity(f, known) for k in called
              if inspect.isroutine(f := getattr(kind, k)) and is_user_code(getattr(f, '__func__', f))}
     return _of_class(kind, names) | {k: v for k, v in inner.items() if len(v) > 1}
@@ -251,7 +252,7 @@ def function_identity(f: Any, known: Container[int] = frozenset()) -> dict[str, 
         with _handing_to(f): return function_identity(f, known)
     if isinstance(f, partial):
         inner = function_identity(f.func, known)
-        names = names_in(f.func.__code__) if hasattr(f.func, '__code__') else set()
+        names = names_used_by_code(f.func.__code__) if hasattr(f.func, '__code__') else set()
         bound = {str(k): v for k, v in (dict(enumerate(f.args)) | f.keywords).items()}
         given = _inside(bound, names, known)
         return inner | dict(name=f"partial {inner.get('name')}") | given
@@ -259,8 +260,8 @@ def function_identity(f: Any, known: Container[int] = frozenset()) -> dict[str, 
         return dict(name=type(f).__qualname__) | modules_identity(f, known) | _weights_of(f, known)
     code, name = getattr(f, '__code__', None), getattr(f, '__qualname__', type(f).__qualname__)
     if code is None:   # a callable object
-        return _of_object(f, set(), known) | dict(name=name) | plain_settings(object_attributes(f))
-    names, own = names_in(code), getattr(f, '__self__', None)
+        return _of_object(f, set(), known) | dict(name=name) | plain_values(object_attributes(f))
+    names, own = names_used_by_code(code), getattr(f, '__self__', None)
     cells = zip(code.co_freevars, f.__closure__ or ())
     given = {}
     for k, cell in ((k, cell) for k, cell in cells if k != '__class__'):   # left by `super()`
@@ -322,7 +323,7 @@ def _leads_to(x: Any) -> Iterator[Any]:
         yield from (x.__func__, getattr(x, '__self__', None))
     elif hasattr(x, '__wrapped__'): yield x.__wrapped__
     elif inspect.isfunction(x):
-        names = names_in(x.__code__)
+        names = names_used_by_code(x.__code__)
         around = [x.__globals__[k] for k in sorted(names) if k in x.__globals__]
         yield from (*around, *(x.__defaults__ or ()), *(x.__kwdefaults__ or {}).values())
         inside = [vars(m) for m in around if isinstance(m, ModuleType)]
@@ -335,7 +336,7 @@ def _leads_to(x: Any) -> Iterator[Any]:
         if isinstance(x, nn.Module): yield from x.children()
         yield from (type(x), *(v for v in object_attributes(x).values() if callable(v)))
 
-def user_code(*things: Any) -> list[CodeType]:
+def reachable_user_code(*things: Any) -> list[CodeType]:
     "The code of the user's functions reachable from `things`, each once; at most `MAX_OBJECTS` are visited."
     found, seen, todo = [], dict[int, Any](), [*things]
     while todo and len(seen) < MAX_OBJECTS:
@@ -350,9 +351,10 @@ def user_code(*things: Any) -> list[CodeType]:
             todo += _leads_to(x)
     return found
 
-def all_code_hash(*things: Any) -> str:
-    "16 hex digits of `user_code`, and of the text of traced or compiled modules; '' if there is none."
-    found = [json.dumps(_code(c)) for c in user_code(*things)]
+def reachable_code_hash(*things: Any) -> str:
+    """16 hex digits of `reachable_user_code`, and of the text of traced or compiled modules; '' if there is
+    none."""
+    found = [json.dumps(_code(c)) for c in reachable_user_code(*things)]
     for m in (m for x in things if isinstance(x, nn.Module) for m in x.modules()):
         with suppress(Exception): found += [m.code] if isinstance(m.code, str) else []
     return short_hash(sorted(found)) if found else ''
@@ -366,7 +368,7 @@ FOREIGN_ENV = re.compile('(GROUP_|ROLE_|LOCAL_|NODE_|WORLD_|MASTER_|TORCH|CUDA_|
 
 def environment_identity(*things: Any) -> dict[str, Any]:
     "Environment variables that the user's functions in `things` name, with their current values."
-    names = {c for code in user_code(*things) if {'environ', 'getenv'} & {*code.co_names}
+    names = {c for code in reachable_user_code(*things) if {'environ', 'getenv'} & {*code.co_names}
              for c in code.co_consts
              if isinstance(c, str) and VARIABLE.fullmatch(c) and not FOREIGN_ENV.match(c)}
     found = {k: os.environ.get(k, '') for k in sorted(names)}
@@ -398,8 +400,8 @@ def modules_identity(model: nn.Module, known: Container[int] = (),
              for k, v in vars(m).items() if k[0] != '_'}
     holds |= {f'{name}.{k[1:]}'.lstrip('.'): dict(value=v) for name, m in model.named_modules()
               for k, v in vars(m).items() if _shown(m, k) and _is_name(v)}
-    return dict(modules=short_hash([repr(model), {k: plain_settings(v) for k, v in numbers.items() if v}]),
-                numbers=plain_settings({k: v[0] if v == v[:1] * len(v) else v for k, v in of_kind.items()}),
+    return dict(modules=short_hash([repr(model), {k: plain_values(v) for k, v in numbers.items() if v}]),
+                numbers=plain_values({k: v[0] if v == v[:1] * len(v) else v for k, v in of_kind.items()}),
                 hooks=short_hash([h for h in hooks if h]), replaced=_replaced(model, known),
                 holds={k: v for k, v in holds.items() if v}, objects=_objects(model, known),
                 hook=_hooks_hold(model, known), mentions=_mentions(model, known))
@@ -409,7 +411,7 @@ def _held(x: Any, known: Container[int]) -> dict[str, Any]:
     if inspect.isroutine(x) or isinstance(x, partial): return function_identity(x, known)
     if not isinstance(x, (dict, list, tuple)) or len(x) > 100: return {}
     parts = {str(k): v for k, v in (x.items() if isinstance(x, dict) else enumerate(x))}
-    numbers = plain_settings({k: v for k, v in parts.items() if isinstance(v, (bool, int, float, str))})
+    numbers = plain_values({k: v for k, v in parts.items() if isinstance(v, (bool, int, float, str))})
     return numbers | {k: found for k, v in parts.items() if (found := _held(v, known))}
 
 def _used(m: nn.Module, k: str, x: Any, known: Container[int]) -> dict[str, Any]:
@@ -417,9 +419,9 @@ def _used(m: nn.Module, k: str, x: Any, known: Container[int]) -> dict[str, Any]
     if isinstance(x, Tensor) and x.requires_grad: return {}
     if not isinstance(x, (*_VALUES, Enum, dict, type)) and not is_numeric_table(x): return {}
     called = _called(type(m), ('forward',)).values()
-    names = names_in(*called)
+    names = names_used_by_code(*called)
     if k not in names or k in _instructions('STORE_ATTR', *called): return {}
-    return plain_settings(dict(value=x)) | _deeper(x, names, known)
+    return plain_values(dict(value=x)) | _deeper(x, names, known)
 
 _METHODS = 'forward', 'train', 'eval'
 
@@ -456,12 +458,12 @@ def _of_settings(x: Any, names: set[str], known: Container[int]) -> dict[str, An
               if k not in UNUSED_CONFIG_KEYS
               and (k in own or k[0] != '_' and (whole or k in names or _handed_on(k, v)))}
     inner = {k: _held(v, known) or _deeper(v, names, known) for k, v in values.items()}
-    return plain_settings(values) | {k: v for k, v in inner.items() if v}
+    return plain_values(values) | {k: v for k, v in inner.items() if v}
 
 def _objects(model: nn.Module, known: Container[int]) -> dict[str, Any]:
     "Values in objects that modules hold, each object once; in users' objects, what module methods mention."
     found, seen = dict[str, Any](), set[int]()
-    names = names_in(*_codes_of(_methods(model).values()))
+    names = names_used_by_code(*_codes_of(_methods(model).values()))
     for name, m in model.named_modules():
         for k, v in vars(m).items():
             meant = _is_config(v) or is_user_code(type(v)) and not inspect.isroutine(v)
@@ -487,7 +489,7 @@ def _mentions(model: nn.Module, known: Container[int]) -> dict[str, Any]:
     "Numbers and functions outside the user's modules that their methods mention."
     methods, kinds = _methods(model), {*map(type, model.modules())}
     found = {k: function_identity(f, known) for k, f in methods.items()}
-    names = names_in(*_codes_of(methods.values()))
+    names = names_used_by_code(*_codes_of(methods.values()))
     of_classes = {f'{kind.__qualname__}.{k}': v for kind in kinds for k, v in _of_class(kind, names).items()}
     return {k: v for k, v in found.items() if len(v) > 1} | of_classes
 
@@ -545,14 +547,14 @@ def optimizer_identity(optimizer: torch.optim.Optimizer, model: nn.Module,
         known = {k: v for k, v in g.items() if k not in ('params', 'param_names', 'initial_lr', 'lr')}
         if rate: known['lr'] = g.get('initial_lr', g['lr'])
         which = [numbers.get(id(p), -1) for p in g['params']]
-        groups.append(plain_settings(known) | dict(tensors=len(which), parameters=short_hash(which)))
+        groups.append(plain_values(known) | dict(tensors=len(which), parameters=short_hash(which)))
     known = groups[0] if len(groups) == 1 else {str(i): g for i, g in enumerate(groups)}
     return known | _beside_groups(optimizer, model)
 
 def _beside_groups(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Any]:
     "The attributes that methods of a user's optimizer use; and its hooks."
     methods = _methods_of(type(optimizer))
-    names = names_in(*_codes_of(methods.values())) - {'state', 'param_groups', 'defaults'}
+    names = names_used_by_code(*_codes_of(methods.values())) - {'state', 'param_groups', 'defaults'}
     values = _of_class(type(optimizer), names) | {k: v for k, v in vars(optimizer).items() if k in names}
     known = {*map(id, (optimizer, model, *model.modules(), *model.parameters(), *model.buffers()))}
     hooks = *optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()
@@ -567,7 +569,7 @@ def _beside_groups(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[s
 SCHEDULE_PROBE_STEPS = 0, 1, 2, 3, 5, 10, 30, 100, 300, 1000, 3000, 10_000
 _CHANGING = 'last_epoch', 'base_lrs', 'lr_lambdas', 'best', 'num_bad_epochs', 'cooldown_counter'
 
-def sample_schedule(f: Callable[[int], float]) -> list[Any]:
+def evaluate_schedule(f: Callable[[int], float]) -> list[Any]:
     "The values of a function of the step at some steps."
     return [to_json_value(float(f(step))) for step in SCHEDULE_PROBE_STEPS]
 
@@ -576,7 +578,7 @@ def nondeterministic_lr_lambdas(scheduler: Any) -> list[str]:
     found = []
     for f in getattr(scheduler, 'lr_lambdas', ()):
         with suppress(Exception):
-            if sample_schedule(f) != sample_schedule(f): found.append(_hook(f))
+            if evaluate_schedule(f) != evaluate_schedule(f): found.append(_hook(f))
     return found + [k for part in getattr(scheduler, '_schedulers', ())
                     for k in nondeterministic_lr_lambdas(part)]
 
@@ -593,29 +595,29 @@ def callback_identity(callback: Any, known: Container[int]) -> dict[str, Any]:
     values = {k: v for k, v in vars(callback).items() if not may_be_clock_time(v)}
     names = _words(*_called(type(callback), dir(type(callback))).values())
     with _handing_to(callback): inner = {k: _deeper(v, names, known) for k, v in values.items()}
-    return plain_settings(values) | {k: v for k, v in inner.items() if v}
+    return plain_values(values) | {k: v for k, v in inner.items() if v}
 
 def scheduler_identity(scheduler: Any) -> dict[str, Any]:
     "Class and arguments of a scheduler that has not made a step; for each of its parts, by number."
     known = {k: v for k, v in scheduler.state_dict().items() if k[0] != '_' and k not in _CHANGING}
     known = {k: sorted(v.items()) if isinstance(v, dict) else v for k, v in known.items()}   # all items
     if hasattr(scheduler, '_milestones'): known['begins'] = scheduler._milestones   # when its parts begin
-    out = dict(kind=type(scheduler).__qualname__) | plain_settings(known) | _beside_state(scheduler, known)
+    out = dict(kind=type(scheduler).__qualname__) | plain_values(known) | _beside_state(scheduler, known)
     for i, f in enumerate(getattr(scheduler, 'lr_lambdas', ())):
-        with suppress(Exception): out[f'factors {i}'] = short_hash(sample_schedule(f))
+        with suppress(Exception): out[f'factors {i}'] = short_hash(evaluate_schedule(f))
     for i, part in enumerate(getattr(scheduler, '_schedulers', ())): out[str(i)] = scheduler_identity(part)
     return out
 
 # %% ../../nbs/07_train/23_identity.ipynb #c33af866
 MadeWith = tuple[list[dict[str, Any]], dict[str, Any]] # An optimizer's groups, a scheduler's arguments
 
-def initial_settings(optimizer: torch.optim.Optimizer, scheduler: Any) -> MadeWith:
-    "The settings of both before a checkpoint is loaded, for `restore_settings`."
+def optimizer_scheduler_settings(optimizer: torch.optim.Optimizer, scheduler: Any) -> MadeWith:
+    "The settings of both before a checkpoint is loaded, for `override_loaded_settings`."
     groups = [{k: v for k, v in g.items() if k != 'params'} for g in optimizer.param_groups]
     return groups, deepcopy(scheduler.state_dict()) if scheduler is not None else {}
 
-def restore_settings(optimizer: torch.optim.Optimizer, scheduler: Any, made: MadeWith,
-                     keys: Container[str]) -> None:
+def override_loaded_settings(optimizer: torch.optim.Optimizer, scheduler: Any, made: MadeWith,
+                             keys: Container[str]) -> None:
     "Set in the loaded `optimizer` and `scheduler` the values from `made` that the identity's `keys` name."
     groups, arguments = made
     for i, (g, own) in enumerate(zip(optimizer.param_groups, groups)):
@@ -652,7 +654,7 @@ def content_digests(samples: MicroBatchSampler, seconds: float = .1) -> dict[str
     tensors = _in_memory(data)
     if tensors is not None and sum(t.nbytes for t in tensors) <= FULL_HASH_BYTES:
         return dict(tensors=value_digest(tensors))
-    h, out, budget = xxhash.xxh3_64(), {}, TimeBudget(seconds)
+    h, out, budget = xxhash.xxh3_64(), {}, CpuTimeBudget(seconds)
     most = min(samples.samples, DIGEST_MARKS[-1])
     with seeded_temporarily(samples.seed, -1, 0):
         for n, k in enumerate(SampleOrder(samples.samples)(0, most).tolist(), 1):
@@ -689,10 +691,10 @@ def find_names_in_methods(kinds: Iterable[type], skip: tuple[str, ...]) -> set[s
                if inspect.isfunction(f) and not k.startswith(('__init__', *skip)))
     return _words(*_codes_of(map(inspect.unwrap, methods)))
 
-def keep_unchanged(now: Any, first: Any, after: Any) -> Any:
+def carry_over_unchanged(now: Any, first: Any, after: Any) -> Any:
     "The identity `now`, with the values from `first` wherever it has not changed since `after`."
     if not all(isinstance(x, Mapping) for x in (now, first, after)): return first if now == after else now
-    return {k: keep_unchanged(v, first[k], after[k]) if k in first and k in after else v
+    return {k: carry_over_unchanged(v, first[k], after[k]) if k in first and k in after else v
             for k, v in now.items()}
 
 # %% ../../nbs/07_train/23_identity.ipynb #cc8c7a9d
@@ -701,7 +703,7 @@ def _how(compiled: Any) -> str:
     about = getattr(compiled, 'dynamo_ctx', None) or inspect.getclosurevars(compiled).nonlocals.get('self')
     f, dynamic = getattr(about, 'callback', None), getattr(about, '_dynamic', None)
     while hasattr(f, '_torchdynamo_orig_backend'): f = f._torchdynamo_orig_backend
-    options = plain_settings(getattr(f, 'config', None) or getattr(f, 'kwargs', {}))
+    options = plain_values(getattr(f, 'config', None) or getattr(f, 'kwargs', {}))
     found = [getattr(f, 'compiler_name', None) or _hook(f)] + [f'{k}={v}' for k, v in sorted(options.items())]
     found += [f'dynamic={dynamic}'] * (dynamic is not None)
     return f" ({', '.join(found)})" if found != ['inductor'] else ''
@@ -720,7 +722,7 @@ def compiled_parts(model: nn.Module, loss: Any = None) -> str:
 # Libraries identified by their versions
 VERSIONED_LIBRARIES = 'torch', 'torchvision', 'transformers', 'timm', 'peft', 'elastic_nb'
 
-def describe_kernels() -> str:
+def describe_processors() -> str:
     "What the last bits may depend on besides the code: the kinds of processor (as torch uses it) and GPU."
     gpu = f', {torch.cuda.get_device_name()}' if torch.cuda.is_available() else ''
     return f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}{gpu}'
@@ -783,14 +785,14 @@ def run_identity(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
                  optimizer=[getattr(engine.optimizer, 'whole', engine.optimizer)],
                  data=[engine.train_dataset, engine.val_dataset, engine.collate_fn,
                        engine.arguments.count])
-    texts |= {f'{k} and what it calls': all_code_hash(*some) for k, some in roots.items()}
+    texts |= {f'{k} and what it calls': reachable_code_hash(*some) for k, some in roots.items()}
     listeners = {f'{i} {_hook(c)}': c for i, c in enumerate(engine.callbacks)}
     # a time that a callback read from a clock is not a setting
     held_by = {k: callback_identity(c, inside) for k, c in listeners.items() if hasattr(c, '__dict__')}
     course = dict(steps=engine.steps, val_every=t.val_every, patience=t.patience,
                   validation=judged.samples if judged else 0,
                   saves=engine.c.checkpoint.save_intervals, strategy=engine.c.distributed.strategy)
-    runtime = dict(torch=torch.__version__, kernels=describe_kernels(),
+    runtime = dict(torch=torch.__version__, kernels=describe_processors(),
                    compiled_before=compiled_parts(engine.arguments.called_model, loss))
     known = engine.c.identity(**about, **held, runtime=runtime,
                               code={k: v for k, v in texts.items() if v}, course=course,

@@ -31,13 +31,14 @@ from ..data.remote_token_index import open_index
 from ..data.text_files import FileSource, RowSource
 from ..data.tokenizer import is_hub_reachable
 from ..data.demo_text import stdlib_files
-from ..elastic.ledger import (Event, Ledger, final_digest, final_weights, recoveries,
-                                       count_sample_errors, world_size_by_generation)
-from ..elastic.node_controller import samples_of_own_workers
+from ..elastic.ledger import (Event, Ledger, final_state_digest, final_weights_digest, recoveries,
+                                       count_sample_errors, make_world_size_lookup)
+from ..elastic.node_controller import make_own_samples_lookup
 from ..exact.buffers import UnsupportedModel
 from ..models.gpt import GPTConfig, seeded_gpt
 from .engine_between_steps import Engine
-from .run import ElasticRun, build, check_entry, check_out, check_run, modules_in, run_elastic
+from .run import (ElasticRun, build, check_entry, check_output_folder, check_elastic_config,
+                                  importing_from, run_elastic)
 from .trainer import ElasticTrainer
 
 # %% ../../nbs/07_train/13_recipe.ipynb #fab8d803
@@ -215,8 +216,9 @@ def run_recipe(config: Config, out: str | Path, folder: str | Path = '.', **how:
     """Train what `config` describes, or resume it, in the folder `out`; `folder`: where the module of
     `model.entry` is; `how`: more for `run_elastic`. Raises BadConfig, RunFailed, OSError (a full disk)."""
     out = Path(out).absolute()
-    run_checks(config.checked, lambda: check_recipe(config, folder), lambda: check_run(config.checked(), []),
-               lambda: check_out(out), lambda: check_same_schedule(config, out))
+    run_checks(config.checked, lambda: check_recipe(config, folder),
+               lambda: check_elastic_config(config.checked(), []),
+               lambda: check_output_folder(out), lambda: check_same_schedule(config, out))
     ready = tokenize_datasets(config, out / 'data')
     out.mkdir(parents=True, exist_ok=True)
     if not (out / 'config.yaml').exists(): write_config(config, out)
@@ -259,7 +261,7 @@ def summarize_folder(out: str | Path, expected: Callable[[int], Iterable[int]],
     rows = [_stretch(events, steps, part or expected, first) for events, whole, part in zip(told, own, fell)
             for first, steps in _unbroken(whole, part is not None)]
     steps = {step: row for r in rows for step, row in r['steps'].items()}
-    digests, weights = ([d for d in map(of, told) if d] for of in (final_digest, final_weights))
+    digests, weights = ([d for d in map(of, told) if d] for of in (final_state_digest, final_weights_digest))
     return dict(
         sha256=digests[-1] if digests else None, weights_sha256=weights[-1] if weights else None,
         steps=len(steps),
@@ -286,7 +288,7 @@ def _stretch(events: Sequence[Event], own: set[int], expected: Callable[[int], I
     cut = max((e.step for e in events if e.kind == 'commit'), default=0) - 1 if killed else math.inf
     repeated, missing = count_sample_errors(mine, lambda step: [*expected(first + step)], len(own),
                                             cut - first)
-    size = world_size_by_generation(events)
+    size = make_world_size_lookup(events)
     done = {e.step: dict(loss=e.data['loss'], world=size(e.gen))
             for e in events if e.kind == 'commit' and e.step in own}
     return dict(steps=done, deaths=recoveries(events) if deaths else [], samples_repeated=repeated,
@@ -297,8 +299,8 @@ def _stretch(events: Sequence[Event], own: set[int], expected: Callable[[int], I
 def summarize_run(run: ElasticRun, out: str | Path) -> dict[str, Any]:
     "`summarize_folder` for a run; its trainer provides the samples of each step. Raises ValueError."
     config = run.config.update(worlds=run.worlds) if run.worlds else run.config
-    with modules_in(run.module_folder): engine = build(run.entry, config).prepare('cpu')
-    own = partial(samples_of_own_workers, pieces=engine.samples.num_micro_batches, ids=engine.samples.ids)
+    with importing_from(run.module_folder): engine = build(run.entry, config).prepare('cpu')
+    own = partial(make_own_samples_lookup, pieces=engine.samples.num_micro_batches, ids=engine.samples.ids)
     return summarize_folder(out, engine.samples.step_ids, own)
 
 def recipe_on_ray(given: dict[str, Any], **how: Any) -> dict[str, Any]:
@@ -327,11 +329,11 @@ def check_load(config: Config, folder: str | Path = '.') -> None:
     import tempfile
     import traceback
 
-    from elastic_nb.report.tracking import check_sinks
+    from elastic_nb.report.tracking import check_sinks_installed
     c, folder = config.checked(), Path(folder).absolute()
     def built() -> None:
         try:
-            with tempfile.TemporaryDirectory() as out, modules_in(folder):
+            with tempfile.TemporaryDirectory() as out, importing_from(folder):
                 build(ENTRY, tokenize_datasets(config, out)).prepare('cpu').check_first_step()
         except (BadConfig, OSError): raise
         except UnsupportedModel as e: raise BadConfig(str(e)) from None
@@ -341,4 +343,4 @@ def check_load(config: Config, folder: str | Path = '.') -> None:
             what = f"model.entry: {c.model.entry}" if c.model.entry else 'the model and its data'
             said = f"{type(e).__name__}: {e}{''.join(lines)}"
             raise BadConfig(f"{what} cannot be built, or have no loss: {said}") from None
-    run_checks(lambda: check_sinks(c.tracking), built)
+    run_checks(lambda: check_sinks_installed(c.tracking), built)

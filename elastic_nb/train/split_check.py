@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['RANDOM_LOSS_REASON', 'LOSS_TOLERANCE', 'GRADIENT_TOLERANCE', 'LossAndGradient', 'MAX_SAMPLES', 'TRIAL_BUDGET_S',
-           'BF16_FACTOR', 'preserved_model', 'NotComparable', 'compute_gradient', 'has_hooks', 'total_norm',
-           'weighted_sum', 'loss_and_gradient', 'is_close', 'compare_split', 'put_unlike_samples_first',
-           'batch_size_of', 'check_cut', 'loss_mixes_samples', 'computes_in_half', 'UntrainedParameters',
-           'own_functions', 'gradient_change_report', 'set_by_first_forward', 'nondeterminism_report',
+           'BF16_FACTOR', 'preserved_model', 'NotComparable', 'compute_gradient', 'has_gradient_hooks', 'total_norm',
+           'weighted_sum', 'loss_and_gradient', 'is_close', 'compare_whole_with_parts', 'put_unlike_samples_first',
+           'batch_size_of', 'check_cut', 'loss_mixes_samples', 'computes_in_half_precision', 'UnreachedParameters',
+           'user_autograd_functions', 'nonlinear_gradient_warning', 'first_forward_attributes', 'nondeterminism_report',
            'unaverageable_buffers']
 
 # %% ../../nbs/07_train/24_split_check.ipynb #1de60004
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ..basics import TimeBudget
+from ..basics import CpuTimeBudget
 from ..config import BadConfig
 from ..data.sampler import rng_state_hash
 from ..exact.determinism import seeded_temporarily, preserved_rng
@@ -32,7 +32,7 @@ from ..exact.shuffle import SampleOrder
 from ..exact.buffers import UnsupportedModel
 from .engine_step import tensors_in
 from .callback_state import is_user_code
-from .loss_adapter import walk_graph, reached_params
+from .loss_adapter import walk_autograd_graph, reached_params
 
 # %% ../../nbs/07_train/24_split_check.ipynb #1de6000a
 @contextmanager
@@ -70,7 +70,7 @@ def compute_gradient(loss: Tensor, model: nn.Module) -> list[Tensor]:
     whole = [g.to_dense() if g is not None and g.is_sparse else g for g in found]
     return [torch.zeros_like(p) if g is None else g for p, g in zip(params, whole)]
 
-def has_hooks(model: nn.Module) -> bool:
+def has_gradient_hooks(model: nn.Module) -> bool:
     "Whether hooks change the gradients of `model` in each micro-batch, which is intended."
     hooks = (h for p in model.parameters() for h in (p._backward_hooks or {}).values())
     return any(getattr(h, '__module__', '') != 'elastic_nb.train.loss_adapter' for h in hooks)
@@ -108,8 +108,8 @@ def is_close(a: float, b: float, share: float, rough: float = 1.) -> bool:
 
 LossAndGradient = tuple[float, list[Tensor]] # Loss and gradient
 
-def compare_split(tried: Sequence[LossAndGradient], counts: Sequence[float], share: float,
-                  rough: float = 1.) -> str:
+def compare_whole_with_parts(tried: Sequence[LossAndGradient], counts: Sequence[float], share: float,
+                             rough: float = 1.) -> str:
     """Compares the whole batch with its two parts. Returns '' if loss and gradient of the whole are
     the mean of the parts', where the first has the weight `share`; `count` if only with another weight,
     `whole` if with no weight, `alone` if a part has no loss. `rough`: factor of the tolerances."""
@@ -147,7 +147,7 @@ def _coarse(kinds: dict[int, tuple[str, int, tuple[float, ...]]]) -> dict[int, t
 
 MAX_SAMPLES = 4096 # Maximum number of inspected samples
 
-def put_unlike_samples_first(engine: Any, ids: list[int], budget: TimeBudget) -> list[int]:
+def put_unlike_samples_first(engine: Any, ids: list[int], budget: CpuTimeBudget) -> list[int]:
     "`ids`, preceded by at most two unusual samples, if `budget` allows finding them."
     found, n = {}, engine.samples.samples
     # errors here will be raised by the run
@@ -184,11 +184,11 @@ _RANDOM = nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReL
 def check_cut(engine: Any, ask: Callable[[Any], Tensor]) -> str:
     """Compare the loss of a few samples as one batch with that of the same samples as two; `ask`: returns the
     loss of a batch with the engine's model. Returns '' or why it could not be compared. Raises BadConfig."""
-    ids, budget, said = [*engine.samples.step_ids(0)], TimeBudget(TRIAL_BUDGET_S), ''
+    ids, budget, said = [*engine.samples.step_ids(0)], CpuTimeBudget(TRIAL_BUDGET_S), ''
     if len(ids) < 2: return 'a batch has one sample'
     training = not any(isinstance(m, _RANDOM) for m in engine.model.modules())
     two = 2 * ceil(len(ids) / engine.c.training.micro_batches)   # the size of two micro-batches
-    ids = put_unlike_samples_first(engine, ids, TimeBudget(TRIAL_BUDGET_S / 2))
+    ids = put_unlike_samples_first(engine, ids, CpuTimeBudget(TRIAL_BUDGET_S / 2))
     groups = [ids[at:at + 3] for at in range(0, min(len(ids) - 1, 48), 3)]
     before = budget.used
     for i, some in enumerate(groups):
@@ -220,7 +220,8 @@ def _crossed(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], k: int) 
                 found.append(ask(batch).item())
                 drawn.add(str(rng_state_hash()))
             counts.add(engine.count(batch))
-        if len(counts) > 1 or len(drawn) > 1 or computes_in_half(engine.model, ask, batch): return False
+        if len(counts) > 1 or len(drawn) > 1 or computes_in_half_precision(engine.model, ask, batch):
+            return False
         apart, most = found[0] - found[1] - found[2] + found[3], max(map(abs, found))
         return isfinite(apart) and abs(apart) > LOSS_TOLERANCE * most + 1e-6
     return False
@@ -237,7 +238,7 @@ class _Halves(TorchFunctionMode):
         self.found = self.found or isinstance(out, Tensor) and out.dtype in half
         return out
 
-def computes_in_half(model: nn.Module, ask: Callable[[Any], Tensor], batch: Any) -> bool:
+def computes_in_half_precision(model: nn.Module, ask: Callable[[Any], Tensor], batch: Any) -> bool:
     "Whether the loss of `batch` is computed partly in half precision."
     with preserved_model(model, training=False), preserved_rng(), torch.no_grad(), _Halves() as seen:
         with suppress(Exception): ask(batch)
@@ -279,13 +280,13 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
         if isfinite(x): continue
         if woken: return _compared(engine, ask, ids, training, at, woken=False)
         return f'the {what} of a few samples is not finite'
-    if has_hooks(model): found = [(f[0], [torch.full((), f[0])]) for f in found]   # only the loss
+    if has_gradient_hooks(model): found = [(f[0], [torch.full((), f[0])]) for f in found]   # only the loss
     share, once = counts[0] / sum(counts[:2]), [1., 1., 1.]
     def judged(loss: str, rough: float = 1.) -> str:
-        return compare_split(found, counts if loss == 'sum' else once, share, rough)
+        return compare_whole_with_parts(found, counts if loss == 'sum' else once, share, rough)
     other = 'mean' if t.loss == 'sum' else 'sum'
     if (said := judged(t.loss)) and not judged(other): said = other
-    elif said and computes_in_half(model, ask, batches[1]): said = judged(t.loss, BF16_FACTOR)
+    elif said and computes_in_half_precision(model, ask, batches[1]): said = judged(t.loss, BF16_FACTOR)
     sizes = [batch_size_of(b) for b in batches]
     other_size = None not in sizes and sizes[2] != sizes[0] + sizes[1]
     missing = other_size and abs(counts[2] - counts[0] - counts[1]) > 1e-6   # otherwise they are in one row
@@ -313,7 +314,7 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
 # %% ../../nbs/07_train/24_split_check.ipynb #2286c63a
 def _kind_of(name: str) -> str: return re.sub(r'\b\d+\.', '', name)   # drops indices of layers
 
-class UntrainedParameters:
+class UnreachedParameters:
     "Trainable parameters of a prepared `engine` that no loss in the trial has reached."
     def __init__(self, engine: Any):
         optimizer = getattr(engine.optimizer, 'whole', engine.optimizer)
@@ -340,12 +341,12 @@ class UntrainedParameters:
 
 
 # %% ../../nbs/07_train/24_split_check.ipynb #c51df1e8
-def own_functions(loss: Tensor) -> list[str]:
+def user_autograd_functions(loss: Tensor) -> list[str]:
     "Names of the user's own `autograd.Function`s in the graph of `loss`."
-    kinds = (getattr(f, '_forward_cls', None) for f in walk_graph(loss))
+    kinds = (getattr(f, '_forward_cls', None) for f in walk_autograd_graph(loss))
     return [*dict.fromkeys(kind.__qualname__ for kind in kinds if kind is not None and is_user_code(kind))]
 
-def gradient_change_report(engine: Any, ask: Callable[[Any], Tensor]) -> str:
+def nonlinear_gradient_warning(engine: Any, ask: Callable[[Any], Tensor]) -> str:
     "A warning about hooks and functions that are not linear in the gradient; '' if there are none."
     t, model, samples = engine.c.training, engine.model, engine.samples
     some = [*samples.step_ids(0)][:2]
@@ -354,7 +355,7 @@ def gradient_change_report(engine: Any, ask: Callable[[Any], Tensor]) -> str:
         batch = samples.get(some)   # errors here will be raised by the run
         targets = engine.count(batch) * len(samples.ids(0, 0)) / len(some)   # in a micro-batch
         loss = ask(batch)
-        who = own_functions(loss) + ['the hooks of its parameters'] * has_hooks(model)
+        who = user_autograd_functions(loss) + ['the hooks of its parameters'] * has_gradient_hooks(model)
         if t.loss == 'sum' or targets == 1 or not who: return ''
         plain, made = compute_gradient(loss, model), compute_gradient(ask(batch) * targets, model)
         if total_norm([g / targets - p for g,
@@ -366,7 +367,7 @@ def gradient_change_report(engine: Any, ask: Callable[[Any], Tensor]) -> str:
     return ''
 
 # %% ../../nbs/07_train/24_split_check.ipynb #a1f8cbcb
-def set_by_first_forward(engine: Any, ask: Callable[[Any], Tensor]) -> list[str]:
+def first_forward_attributes(engine: Any, ask: Callable[[Any], Tensor]) -> list[str]:
     "Attributes set to tensors by the first forward pass, on which the loss of other samples depends."
     model, loss, samples = engine.model, engine.loss_fn, engine.samples
     own = {type(loss).__qualname__: loss} if is_user_code(type(loss)) else {}
@@ -490,4 +491,4 @@ _REMEDIES = dict(
     mean=_SUM.format('mean'), sum=_SUM.format('sum'),
     whole="what it computes for a sample depends on the others in its batch; set micro_batches=1",
     missing="together they make a batch of {2}, apart of {0} and {1}, so what is left out depends on the "
-            "cut; let collate_fn keep every sample, or set micro_batches=1") # By results of `compare_split`
+            "cut; let collate_fn keep every sample, or set micro_batches=1") # By result

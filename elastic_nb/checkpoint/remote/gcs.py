@@ -29,7 +29,7 @@ from urllib3.exceptions import HTTPError
 from ...basics import patch
 from ..prefault import parallel_for
 from .object_store import (StoredObject, StoreError, StoreRefused,
-                                                       StoreUnavailable, check_key, retry)
+                                                       StoreUnavailable, check_key, retry_unavailable_store)
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #b1faf4a6
 @contextmanager
@@ -98,7 +98,7 @@ def _ask(self: GCSStore, what: str, key: str | None, call: Callable[[], Any]) ->
     def attempt(number: int) -> Any:
         with translate_gcs_errors(f"{what} gs://{self.bucket.name}/{self.prefix}{key or ''}", key):
             return call()
-    return retry(attempt, self.limit_s)
+    return retry_unavailable_store(attempt, self.limit_s)
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #1020372a
 @patch
@@ -118,7 +118,7 @@ def _put(self: GCSStore, key: str, data: bytes, **condition: int) -> bool:
         try: self._upload(blob, data, **condition)
         except PreconditionFailed: return number > 0 and self.get(key, len(data)) == data
         return True
-    return retry(attempt, self.limit_s)
+    return retry_unavailable_store(attempt, self.limit_s)
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #a756998b
 @patch
@@ -206,7 +206,7 @@ def send_part(self: _ComposedUpload, part: UploadPart) -> None:
     data, blob = os.pread(self.fd, part.size, part.offset), self.store.bucket.blob(part.name)
     if encode_crc32c(google_crc32c.value(data)) != part.crc:
         raise StoreError(f"put {self.key}: the file has changed while it was read")
-    retry(lambda _: self.store._upload(blob, data), self.store.limit_s, self.stop_event)
+    retry_unavailable_store(lambda _: self.store._upload(blob, data), self.store.limit_s, self.stop_event)
     self.uploaded_parts.append(part)
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #4d3f3114

@@ -22,7 +22,7 @@ from ...basics import patch
 from ..prefault import start_daemon_thread
 from .folder_store import MIN_BYTES_PER_S, MAX_HUNG_CALLS, WatchdogTask
 from .object_store import (StoredObject, StoreError, StoreRefused,
-                                                       StoreUnavailable, check_key, retry)
+                                                       StoreUnavailable, check_key, retry_unavailable_store)
 
 # %% ../../../nbs/03_checkpoint/remote/08_hub.ipynb #6fa0afda
 @contextmanager
@@ -73,7 +73,7 @@ def _ask(self: HubStore, what: str, key: str, call: Callable[[], Any], size: int
         try: return errand.wait()
         finally:
             if not errand.finished.is_set(): self._hung.append(errand)
-    return retry(attempt, self.limit_s)
+    return retry_unavailable_store(attempt, self.limit_s)
 
 # %% ../../../nbs/03_checkpoint/remote/08_hub.ipynb #6b622899
 @patch
@@ -138,7 +138,7 @@ def put_bytes(self: HubStore, key: str, data: bytes, absent: bool = False) -> bo
         if (about := self._about(key)) is not None: return number > 0 and _same(about, None, data)
         self._put(key, None, data, head)
         return True
-    return retry(attempt, self.limit_s)
+    return retry_unavailable_store(attempt, self.limit_s)
 
 # %% ../../../nbs/03_checkpoint/remote/08_hub.ipynb #fd4ae0cf
 @patch

@@ -26,8 +26,9 @@ from urllib3.exceptions import HTTPError
 from ...basics import patch
 from ..prefault import parallel_for
 from .object_store import (StoredObject, StoreError, StoreRefused,
-                                                       StoreUnavailable, PartChecksums, matches_composite,
-                                                       check_key, retry)
+                                                       StoreUnavailable, PartChecksums,
+                                                       matches_composite_checksums,
+                                                       check_key, retry_unavailable_store)
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #07b85807
 class _UploadGone(StoreError): "The server has no such upload (any more)."
@@ -87,7 +88,7 @@ def _once(self: S3Store, operation: str, key: str, **args: Any) -> dict[str, Any
 @patch
 def _ask(self: S3Store, operation: str, key: str, **args: Any) -> dict[str, Any]:
     "Send one request, with retries for `limit_s` seconds."
-    return retry(lambda _: self._once(operation, key, **args), self.limit_s)
+    return retry_unavailable_store(lambda _: self._once(operation, key, **args), self.limit_s)
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #29fb089a
 @patch
@@ -140,7 +141,7 @@ def _put(self: S3Store, key: str, data: bytes, **condition: Any) -> bool:
         try: self._send('put_object', key, data, sums, **condition)
         except _ConditionFails: return number > 0 and self.get(key, len(data)) == data
         return True
-    return retry(attempt, self.limit_s)
+    return retry_unavailable_store(attempt, self.limit_s)
 
 @patch
 def _exists(self: S3Store, key: str) -> bool:
@@ -169,7 +170,7 @@ def get(self: S3Store, key: str, limit: int = 1 << 24) -> bytes:
         if want not in (None, PartChecksums.of(out).headers['ChecksumCRC32']):
             raise StoreUnavailable(f"get {key}: damaged on the way, or in the store")
         return bytes(out)
-    return retry(attempt, self.limit_s)
+    return retry_unavailable_store(attempt, self.limit_s)
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #528a8d79
 @patch
@@ -184,7 +185,7 @@ def read_into(self: S3Store, key: str, offset: int, out: memoryview) -> None:
                 raise StoreRefused(f"read {key}: bytes {first} to {last} were wanted, the server offers "
                                    f"{seen.get('ContentRange', 'no range')}; the object is too short")
             for n in read_body(body, view[done:], end): done += n
-    if len(view): retry(attempt, self.limit_s)
+    if len(view): retry_unavailable_store(attempt, self.limit_s)
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #9ab589b6
 @patch
@@ -240,8 +241,9 @@ def send_part(self: _MultipartUpload, number: int) -> None:
         raise _UploadGone(f"put {self.key}: the unfinished upload was of another file")
     if not old or sums.matches(old) is None:
         extra = dict(UploadId=self.id['UploadId'], PartNumber=number)
-        old = retry(lambda _: self.store._send('upload_part', self.key, data, sums, **extra),
-                    self.store.limit_s, self.stop_event)
+        old = retry_unavailable_store(lambda _: self.store._send('upload_part', self.key, data, sums,
+                                                                 **extra),
+                                      self.store.limit_s, self.stop_event)
     self.sent[number] = replace(sums, etag=old['ETag'])
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #eea17052
@@ -255,7 +257,7 @@ def complete(self: _MultipartUpload, parts: list[PartChecksums]) -> None:
     except _UploadGone: done = {}   # forgotten; or completed, with the response lost
     try: head = store._ask('head_object', key, **store._name(key))
     except KeyError: raise _UploadGone(f"put {key}: the server has forgotten the upload") from None
-    votes = [matches_composite(seen, parts) for seen in (done, head)]
+    votes = [matches_composite_checksums(seen, parts) for seen in (done, head)]
     right = head['ContentLength'] == self.file_size and False not in votes
     if right and (True in votes or self.read_back(parts)): return
     if not done: raise _UploadGone(f"put {key}: there is another object of that name")
