@@ -90,7 +90,7 @@ def again(self: Drill, times: int) -> int:
         if self.communicator.rank == 0: self.communicator.propose_same_members('drill', 0)
         self.communicator.leave(True)
         self.enter()
-        self.comm.all_reduce_max(0)   # rank 0 proposes the next generation once all have entered this one
+        self.communicator.all_reduce_max(0)   # rank 0 proposes the next generation once all have entered this one
     return self.communicator.gen.number
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #9be271a0
@@ -357,9 +357,10 @@ def left_behind(stage: ConformanceCluster) -> None:
 def no_leaks(stage: ConformanceCluster, times: int = 20) -> None:
     "After twenty-five reconfigurations there are no more open files and threads than after five."
     names = start_and_form_group(stage, 3)
-    stage.order_all(names, 'again', 5)
+    assert len({*stage.order_all(names, 'again', 5)}) == 1, 'they ended in different generations'
     before = stage.order_all(names, 'count')
-    stage.order_all(names, 'again', times)
+    ends = {*stage.order_all(names, 'again', times)}
+    assert len(ends) == 1 and not any(type(end) is FailedOrder for end in ends), f'they ended with {ends}'
     after = stage.order_all(names, 'count')
     for (files, threads), (files_now, threads_now) in zip(before, after):
         assert files_now <= files + 2, f'{files} files were open, and now {files_now}'

@@ -208,7 +208,8 @@ class RequestAuthenticator:
         for end in (self.wake_reader, self.wake_writer): end.setblocking(False)
         self.selector, self.closed = selectors.DefaultSelector(), False
         self.selector.register(self.wake_reader, selectors.EVENT_READ)
-        threading.Thread(target=self._work, name='lobby', daemon=True).start()
+        self.thread = threading.Thread(target=self._work, name='request gate', daemon=True)
+        self.thread.start()
 
     def add_connection(self, line: socket.socket, client: Any) -> None:
         "A new connection; called from any thread."
@@ -304,8 +305,8 @@ class PeerMemoryServer(ThreadingTCPServer):
         self.blobs, self.token, self.stall_s = BlobMemory(limit), token, stall_s
         self.page_deadlines: dict[socket.socket, float] = {}   # deadline of the next page
         self.request_heads: dict[socket.socket, bytes] = {}   # bytes of a request read before it was admitted
-        super().__init__(address, _BlobHandler)
         self.request_gate = RequestAuthenticator(self.admit, token)
+        super().__init__(address, _BlobHandler)   # closes the server if the address is taken
 
     def renew_deadline(self, line: socket.socket) -> None:
         "Renew the deadline: the next page must arrive within `stall_s` seconds."
@@ -331,7 +332,7 @@ class PeerMemoryServer(ThreadingTCPServer):
 
     def server_close(self) -> None:
         super().server_close()
-        if hasattr(self, 'lobby'): self.request_gate.close()   # if the address is taken, there is no gate yet
+        self.request_gate.close()
 
     def service_actions(self) -> None:
         "Called by the server's loop: shut down a connection that has stalled."
