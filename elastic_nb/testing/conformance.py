@@ -90,7 +90,7 @@ def again(self: Drill, times: int) -> int:
         if self.communicator.rank == 0: self.communicator.propose_same_members('drill', 0)
         self.communicator.leave(True)
         self.enter()
-        self.communicator.all_reduce_max(0)   # rank 0 proposes the next generation once all have entered this one
+        self.communicator.all_reduce_max(0)   # rank 0 proposes the next one once all have entered this one
     return self.communicator.gen.number
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #9be271a0
@@ -360,7 +360,7 @@ def no_leaks(stage: ConformanceCluster, times: int = 20) -> None:
     assert len({*stage.order_all(names, 'again', 5)}) == 1, 'they ended in different generations'
     before = stage.order_all(names, 'count')
     ends = {*stage.order_all(names, 'again', times)}
-    assert len(ends) == 1 and not any(type(end) is FailedOrder for end in ends), f'they ended with {ends}'
+    assert len(ends) == 1 and not any(type(end) is OrderErrorName for end in ends), f'they ended with {ends}'
     after = stage.order_all(names, 'count')
     for (files, threads), (files_now, threads_now) in zip(before, after):
         assert files_now <= files + 2, f'{files} files were open, and now {files_now}'

@@ -917,8 +917,8 @@ def checked_content_hash(
     if generators:
         raise NondeterministicSample(
             f"{which}: reading draws from {', '.join(generators)}, whose state carries over from "
-            "sample to sample: the result would depend on which worker has read what before. Let it draw from "
-            "torch's, numpy's or random's generator, which are set for each place in the run")
+            "sample to sample: the result would depend on which worker has read what before. Let it draw "
+            "from torch's, numpy's or random's generator, which are set for each place in the run")
     if numbers:
         warnings.warn(f"{which}: reading changes {', '.join(numbers)}: each worker has its own, and no "
                       "checkpoint has it. No sample may depend on it")
